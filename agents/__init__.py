@@ -1,0 +1,1 @@
+"""Roles, prompts, structured output, evidence, designers and gates. Knows nothing of the topology."""

@@ -1,0 +1,1 @@
+"""Environments: configuration, instances, exact solver, verifier, splits and sets. Knows nothing of models."""

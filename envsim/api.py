@@ -1,0 +1,173 @@
+"""The Environment protocol: the only door through which graph, agents and tools reach an environment.
+
+Everything that crosses it is frozen pydantic data or plain JSON, so a second environment is a new package and not an
+edit elsewhere. An *instance* is one task; a *cell* is the group under which results are reported (for the lake: the map
+size, written ``"5x5"``); a *knob* is one number of the configuration that a designer may move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+Style = Literal["compact", "full"]
+Message = dict[str, str]
+Progress = Callable[[int, int], None]
+"""Called with (done, total)."""
+
+SPLITS = ("anchor", "test", "validation", "probe", "benchmark", "training")
+
+
+class EnvsimError(ValueError):
+    """Bad input to an environment: says the thing, its value, what was expected and what to do."""
+
+
+class YieldError(EnvsimError):
+    """A configuration cannot be generated at a bearable cost: names the cell and the measured rate."""
+
+    def __init__(self, message: str, *, cell: str, rate: float) -> None:
+        super().__init__(message)
+        self.cell = cell
+        self.rate = rate
+
+
+class Frozen(BaseModel):
+    """Base of all data that crosses a room, a process or a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Instance(Frozen):
+    """One task. Environments subclass it with what they need."""
+
+    id: str
+    hash: str
+    split: str
+
+
+class Fault(Frozen):
+    """The first thing that went wrong in an answer."""
+
+    step: int | None = None
+    agent: int | None = None
+    location: str | None = None
+
+
+class Verdict(Frozen):
+    """What the one verifier says of one answer. ``regret`` is (cost - optimum)/optimum if valid, 1 if not."""
+
+    outcome: str
+    valid: bool
+    optimal: bool
+    regret: float
+    cost: int | None = None
+    fault: Fault | None = None
+
+
+class Replay(Frozen):
+    """An answer executed step by step until the first fault or the end.
+
+    ``states`` has one more entry than ``actions`` and ``rewards``; what a state and an action are is the environment's
+    own JSON (for the lake: the agents' cells, and one action name an agent).
+    """
+
+    states: list[Any]
+    actions: list[Any]
+    rewards: list[float]
+    verdict: Verdict
+
+
+class Knob(Frozen):
+    """One editable number: its value, bounds, and where one step up or down leads."""
+
+    value: float
+    low: float
+    high: float
+    up: float
+    down: float
+
+
+class Measurement(Frozen):
+    """What was really generated, by cell: the share of instances and the mean of each measured quantity."""
+
+    n: int
+    share: dict[str, float]
+    quantities: dict[str, dict[str, float]]
+    difficulty: float
+    coordination: float
+    draws: dict[str, int]
+    solvable_share: dict[str, float]
+
+
+class Generated(Frozen):
+    """Certified instances and how they came about."""
+
+    instances: list[Any]
+    measurement: Measurement
+
+
+class Environment(Protocol):
+    """Contract of an environment. All methods are pure functions of their arguments."""
+
+    name: str
+    config_model: type[BaseModel]
+    instance_model: type[Instance]
+    outcomes: tuple[str, ...]
+
+    def default_config(self) -> BaseModel: ...
+
+    def cells(self) -> list[str]:
+        """All cells, easiest first."""
+        ...
+
+    def cell(self, instance: Any) -> str: ...
+
+    def shares(self, config: Any) -> dict[str, float]:
+        """The share of each cell that the configuration asks for; sums to 1."""
+        ...
+
+    def knobs(self, config: Any) -> dict[str, Knob]:
+        """Every knob by path, e.g. ``"5x5.data_ratio"``."""
+        ...
+
+    def with_values(self, config: Any, values: Mapping[str, float]) -> Any:
+        """A new configuration with some knobs set. Raises EnvsimError naming path, value and bound."""
+        ...
+
+    def generate(
+        self, config: Any, n: int, seed: int, *, split: str = "training", progress: Progress | None = None
+    ) -> Generated:
+        """n certified instances of one split. Raises YieldError."""
+        ...
+
+    def measure(self, instances: Sequence[Any]) -> Measurement: ...
+
+    def split_of(self, instance: Any) -> str: ...
+
+    def difficulty(self, instance: Any) -> float:
+        """A solver-side index in [0, 1], independent of any policy."""
+        ...
+
+    def frozen_set(self, name: str, *, progress: Progress | None = None) -> list[Any]:
+        """anchor, validation, test or benchmark: the same bytes for ever, checked against a committed checksum."""
+        ...
+
+    def prompt(self, instance: Any, style: Style) -> list[Message]: ...
+
+    def reference_answer(self, instance: Any, style: Style) -> str:
+        """An optimal answer, as text in the given style."""
+        ...
+
+    def null_answers(self, instance: Any, style: Style, seed: int) -> dict[str, str]:
+        """Answers that need no coordination: empty, all_stay, random_legal, each_alone."""
+        ...
+
+    def score(self, instance: Any, answer: str) -> Verdict: ...
+
+    def replay(self, instance: Any, answer: str) -> Replay: ...
+
+    def picture(self, instance: Any) -> dict[str, Any]:
+        """JSON from which a page can draw the instance: rows, starts, goals."""
+        ...

@@ -1,0 +1,1 @@
+"""State, nodes, topology, persistence and command line of the stage loop."""
