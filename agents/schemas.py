@@ -1,0 +1,141 @@
+"""The protocol of the roles: what they read (Evidence) and what each of them may say.
+
+Versioned, frozen and printed as JSON Schema by ``python -m agents schema``. Field order is the order of generation:
+the reasoning comes first. Objects keyed by cell or knob path are closed over a concrete environment by
+``agents.structured.output_schema``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+Standing = Literal["mastered", "learnable", "hopeless"]
+Op = Literal["set", "up", "down", "keep"]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CellEvidence(Frozen):
+    """One cell of the validation set beside what the last stage's configuration gave it. Ratios are in [0, 1]."""
+
+    cell: str
+    n: int
+    valid: float
+    optimal: float
+    change: float | None
+    """valid now minus valid before the last stage; None on the first."""
+    top_fault: str | None
+    knobs: dict[str, float]
+    """The knobs of this cell by their last path component, e.g. data_ratio."""
+    outcomes: dict[str, int]
+    mean_first_fault_step: float | None
+
+
+class FailureExample(Frozen):
+    """One validation failure: typical of its cluster or odd."""
+
+    id: str
+    instance: str
+    cell: str
+    outcome: str
+    kind: Literal["typical", "odd"]
+    where: str
+    answer: str
+
+
+class HistoryEntry(Frozen):
+    stage: int
+    designer: str
+    changes: list[str]
+    accepted: bool
+    anchor_before: float
+    anchor_after: float
+
+
+class Evidence(Frozen):
+    schema_version: int = SCHEMA_VERSION
+    stage: int
+    model_sha256: str
+    macro_valid: float
+    macro_optimal: float
+    zero_variance_share: float | None
+    """Share of the last stage's groups whose answers all earned the same."""
+    no_signal: bool
+    """True if failures carry no signal: hardly any cell is ever solved."""
+    cells: list[CellEvidence]
+    outcomes: dict[str, int]
+    failures: list[FailureExample]
+    anchor: dict[str, float]
+    """Aggregates only: valid rate by cell."""
+    history: list[HistoryEntry]
+
+
+class Change(Frozen):
+    """``set`` needs a value; ``up``, ``down`` and ``keep`` take none."""
+
+    path: str
+    op: Op
+    value: float | None = None
+
+
+class Diagnosis(Frozen):
+    """What the failure analyst writes."""
+
+    schema_version: int = SCHEMA_VERSION
+    summary: str = Field(max_length=240)
+    dominant_fault: str
+    cells: dict[str, Standing]
+    evidence_ids: list[str] = Field(max_length=4)
+
+
+class Proposal(Frozen):
+    """What a designer writes. ``predicted`` is the success it expects by cell after the stage, in percent."""
+
+    schema_version: int = SCHEMA_VERSION
+    rationale: str = Field(max_length=240)
+    changes: list[Change] = Field(max_length=16)
+    predicted: dict[str, int]
+
+
+class Critique(Frozen):
+    """What the safety critic writes. Conditions are checked by code on the revision, relative to the criticised one."""
+
+    schema_version: int = SCHEMA_VERSION
+    reason: str = Field(max_length=240)
+    verdict: Literal["approve", "revise", "reject"]
+    conditions: list[Change] = Field(max_length=4)
+
+
+class Budget(Frozen):
+    """What the trainer role writes: the stage's length and a scale on the profile's learning rate."""
+
+    schema_version: int = SCHEMA_VERSION
+    reason: str = Field(max_length=240)
+    steps: int = Field(gt=0)
+    learning_rate_scale: Literal[0.5, 1.0, 2.0]
+
+
+class GateFinding(Frozen):
+    """One gate's word on one proposal: its figure, its threshold and why."""
+
+    gate: str
+    passed: bool
+    figure: float | None
+    threshold: float | None
+    reason: str
+    cells: list[str] = []
+    """The cells at fault."""
+
+
+class GateReport(Frozen):
+    schema_version: int = SCHEMA_VERSION
+    passed: bool
+    findings: list[GateFinding]
+    probe: dict[str, float]
+    """Mean success by cell of the current policy on the probe."""
+    probe_tokens: int
