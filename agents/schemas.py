@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 SCHEMA_VERSION = 1
 Standing = Literal["mastered", "learnable", "hopeless"]
 Op = Literal["set", "up", "down", "keep"]
+LEARNING_RATE_SCALES = (0.5, 1.0, 2.0)
 
 
 class Frozen(BaseModel):
@@ -117,7 +118,14 @@ class Budget(Frozen):
     schema_version: int = SCHEMA_VERSION
     reason: str = Field(max_length=240)
     steps: int = Field(gt=0)
-    learning_rate_scale: Literal[0.5, 1.0, 2.0]
+    learning_rate_scale: float = Field(json_schema_extra={"enum": list(LEARNING_RATE_SCALES)})
+
+    @field_validator("learning_rate_scale")
+    @classmethod
+    def _known_scale(cls, value: float) -> float:
+        if value not in LEARNING_RATE_SCALES:
+            raise ValueError(f"{value:g} is not a known scale; expected one of {LEARNING_RATE_SCALES}")
+        return value
 
 
 class GateFinding(Frozen):
