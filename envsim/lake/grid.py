@@ -1,0 +1,149 @@
+"""A lake as a networkx graph, and as the integer arrays that the hot loops use.
+
+Cells are numbered row by row: ``v = row * columns + column``. The lattice graph of a size is built by networkx once; a
+lake is that lattice without its holes. Sets of cells are bit masks, so one step of a breadth-first search over all
+cells is a handful of integer operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import networkx as nx
+
+Cell = tuple[int, int]
+"""(row, column)."""
+
+FREE, HOLE = ".", "@"
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """The integer arrays of one size without holes.
+
+    ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``shifts`` groups the directed edges by
+    their offset: the cells of ``sources`` have a neighbour at ``v + offset``.
+    """
+
+    rows: int
+    columns: int
+    neighbours: tuple[tuple[int, ...], ...]
+    masks: tuple[int, ...]
+    shifts: tuple[tuple[int, int], ...]
+
+
+def graph(rows: Sequence[str]) -> nx.Graph[Cell]:
+    """The lake's graph: nodes are the free cells (row, column), edges join cells that share a side."""
+    lake = nx.grid_2d_graph(len(rows), len(rows[0]))
+    lake.remove_nodes_from([(r, c) for r, row in enumerate(rows) for c, mark in enumerate(row) if mark == HOLE])
+    return lake
+
+
+@lru_cache(maxsize=256)
+def lattice(rows: int, columns: int) -> Lattice:
+    """Arrays of the hole-free lattice, read off networkx once a size."""
+    full = graph([FREE * columns] * rows)
+    neighbours = tuple(
+        tuple(sorted(r * columns + c for r, c in full.adj[divmod(v, columns)])) for v in range(rows * columns)
+    )
+    sources: dict[int, int] = {}
+    for v, adjacent in enumerate(neighbours):
+        for u in adjacent:
+            sources[u - v] = sources.get(u - v, 0) | 1 << v
+    masks = tuple(sum(1 << u for u in adjacent) for adjacent in neighbours)
+    return Lattice(rows, columns, neighbours, masks, tuple(sorted(sources.items())))
+
+
+def free_mask(rows: Sequence[str]) -> int:
+    """Bits of the free cells."""
+    return int("".join(rows)[::-1].replace(FREE, "1").replace(HOLE, "0"), 2)
+
+
+class Board:
+    """A lake in integers: ``free`` has a bit for every free cell."""
+
+    __slots__ = ("_neighbours", "columns", "free", "lattice", "n")
+
+    def __init__(self, lattice_: Lattice, free: int) -> None:
+        self.lattice = lattice_
+        self.columns = lattice_.columns
+        self.n = lattice_.rows * lattice_.columns
+        self.free = free
+        self._neighbours: list[tuple[int, ...]] | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[str]) -> Board:
+        return cls(lattice(len(rows), len(rows[0])), free_mask(rows))
+
+    @property
+    def neighbours(self) -> list[tuple[int, ...]]:
+        """Free neighbours of every free cell, ascending; empty for a hole."""
+        if self._neighbours is None:
+            free = self.free
+            self._neighbours = [
+                tuple([u for u in adjacent if free >> u & 1]) if free >> v & 1 else ()
+                for v, adjacent in enumerate(self.lattice.neighbours)
+            ]
+        return self._neighbours
+
+    def spread(self, cells: int) -> int:
+        """The free cells one move away from a set of cells."""
+        reached = 0
+        for offset, sources in self.lattice.shifts:
+            moved = cells & sources
+            reached |= moved << offset if offset > 0 else moved >> -offset
+        return reached & self.free
+
+    def layers(self, origin: int, blocked: int = 0) -> list[int]:
+        """``layers[d]`` are the cells at distance exactly d from a cell, going around ``blocked`` ones."""
+        frontier = 1 << origin
+        seen = frontier | blocked
+        found = []
+        while frontier:
+            found.append(frontier)
+            frontier = self.spread(frontier) & ~seen
+            seen |= frontier
+        return found
+
+    def distances(self, origin: int, blocked: int = 0) -> list[int]:
+        """Distance to every cell; -1 where there is no way."""
+        distance = [-1] * self.n
+        for d, layer in enumerate(self.layers(origin, blocked)):
+            while layer:
+                low = layer & -layer
+                distance[low.bit_length() - 1] = d
+                layer ^= low
+        return distance
+
+    def first_path(self, start: int, layers: Sequence[int]) -> list[int] | None:
+        """The lexicographically first shortest path down the layers of a goal; None if there is none."""
+        here = 1 << start
+        distance = next((d for d, layer in enumerate(layers) if layer & here), None)
+        if distance is None:
+            return None
+        path = [start]
+        masks = self.lattice.masks
+        for layer in layers[distance - 1 :: -1] if distance else ():
+            ahead = masks[path[-1]] & layer
+            path.append((ahead & -ahead).bit_length() - 1)
+        return path
+
+
+def cell_of(v: int, columns: int) -> Cell:
+    return divmod(v, columns)
+
+
+def collide(paths: Sequence[Sequence[int]]) -> bool:
+    """Whether paths, each padded with its last cell, share a cell at one time or swap two."""
+    horizon = max(map(len, paths))
+    padded = [[*path, *[path[-1]] * (horizon - len(path))] for path in paths]
+    for i, one in enumerate(padded):
+        for other in padded[:i]:
+            if one[0] == other[0]:
+                return True
+            for t in range(1, horizon):
+                if one[t] == other[t] or (one[t] == other[t - 1] and other[t] == one[t - 1]):
+                    return True
+    return False

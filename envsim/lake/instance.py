@@ -1,0 +1,203 @@
+"""``LakeInstance`` and its certificate; the canonical hash over symmetries and agent order; the split.
+
+Two instances that differ by a rotation, a reflection or the numbering of their agents have the same hash, so they are
+in the same split, and splits never share an instance up to symmetry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from envsim.api import EnvsimError, Frozen, Instance
+from envsim.lake.grid import FREE, HOLE, Cell
+
+SPLIT_MODULUS = 16
+_RESERVED = ("anchor", "test", "validation", "probe", "benchmark")
+
+
+def split_of_hash(digest: str) -> str:
+    """anchor, test, validation, probe, benchmark for 0 to 4 of the hash modulo 16; training for the rest."""
+    index = int(digest, 16) % SPLIT_MODULUS
+    return _RESERVED[index] if index < len(_RESERVED) else "training"
+
+
+class Certificate(Frozen):
+    """What the exact solver proved of an instance. ``None`` = not affordable at the solver's limit.
+
+    ``needs_wait_*``: every plan that is optimal for that objective contains a wait. ``reference_has_wait`` is a
+    property of the one plan stored here, by its moves (``L D R U``, ``S`` = stay), which is makespan-optimal and, if
+    ``sum_of_costs_at_makespan`` is known, the cheapest of those. ``coordination_cost`` = optimal sum of costs minus
+    the sum of the agents' own distances.
+    """
+
+    solvable: bool
+    distances: list[int] = Field(description="Each agent's own shortest distance")
+    makespan: int | None = None
+    sum_of_costs: int | None = None
+    sum_of_costs_at_makespan: int | None = None
+    needs_wait_soc: bool | None = None
+    needs_wait_makespan: bool | None = None
+    reference_has_wait: bool | None = None
+    paths_collide: bool = Field(description="Whether the lexicographically first shortest paths collide")
+    coordination_cost: int | None = None
+    plan: list[str] | None = None
+
+
+class LakeInstance(Instance):
+    """One task of multi-agent path finding. Cells are (row, column); rows hold ``.`` free and ``@`` hole.
+
+    ``size`` is the longer side: generated lakes are square, any rectangle loads.
+    """
+
+    size: int
+    agents: int
+    rows: list[str]
+    starts: list[Cell]
+    goals: list[Cell]
+    certificate: Certificate | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> LakeInstance:
+        check_layout(self.rows, self.starts, self.goals)
+        if self.agents != len(self.starts):
+            raise ValueError(f"agents is {self.agents} but there are {len(self.starts)} starts")
+        if self.size != max(len(self.rows), len(self.rows[0])):
+            raise ValueError(f"size is {self.size} but the longer side is {max(len(self.rows), len(self.rows[0]))}")
+        return self
+
+
+def check_layout(rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell]) -> None:
+    """Raise EnvsimError unless the map is a rectangle and starts and goals are distinct free cells of it."""
+    if not rows or not rows[0]:
+        raise EnvsimError("the map is empty; expected at least one row of '.' and '@'")
+    width = len(rows[0])
+    for r, row in enumerate(rows):
+        if len(row) != width:
+            raise EnvsimError(f"row {r} has {len(row)} cells, expected {width}: the map must be a rectangle")
+        if row.strip(FREE + HOLE):
+            raise EnvsimError(f"row {r} is {row!r}; expected only '.' (free) and '@' (hole)")
+    if not starts or len(starts) != len(goals):
+        raise EnvsimError(f"{len(starts)} starts and {len(goals)} goals; expected one of each for every agent")
+    for what, cells in (("start", starts), ("goal", goals)):
+        for agent, (r, c) in enumerate(cells):
+            if not (0 <= r < len(rows) and 0 <= c < width):
+                raise EnvsimError(f"{what} of agent {agent} is ({r},{c}), outside the {len(rows)}x{width} map")
+            if rows[r][c] == HOLE:
+                raise EnvsimError(f"{what} of agent {agent} is ({r},{c}), a hole; expected a free cell")
+        if len(set(cells)) < len(cells):
+            raise EnvsimError(f"two agents share a {what}: {list(cells)}; expected distinct cells")
+
+
+@lru_cache(maxsize=256)
+def _symmetries(rows: int, columns: int) -> tuple[tuple[str, tuple[int, ...], Callable[[str], tuple[str, ...]]], ...]:
+    """For each of the 8 symmetries: the new shape, where each cell goes, and how to reorder the map's characters."""
+    found = []
+    for transpose in (False, True):
+        for flip_r in (False, True):
+            for flip_c in (False, True):
+                shape = (columns, rows) if transpose else (rows, columns)
+                target = []
+                for v in range(rows * columns):
+                    r, c = divmod(v, columns)
+                    r, c = (rows - 1 - r if flip_r else r), (columns - 1 - c if flip_c else c)
+                    target.append(c * shape[1] + r if transpose else r * shape[1] + c)
+                source = sorted(range(rows * columns), key=target.__getitem__)
+                pick = itemgetter(*source) if len(source) > 1 else tuple
+                found.append((f"{shape[0]}x{shape[1]}", tuple(target), pick))
+    return tuple(found)
+
+
+def canonical_hash(rows: int, columns: int, marks: str, ends: Sequence[tuple[int, int]]) -> str:
+    """sha256 of the smallest of the 8 images of a lake with its agents sorted.
+
+    ``marks`` are all rows joined; ``ends`` are (start, goal) of each agent as cell numbers.
+    """
+    symmetries = _symmetries(rows, columns)
+    images = [(shape, "".join(pick(marks))) for shape, _, pick in symmetries]
+    best = min(images)
+    agents = min(
+        sorted([(target[s], target[g]) for s, g in ends])
+        for image, (_, target, _) in zip(images, symmetries, strict=True)
+        if image == best
+    )
+    return hashlib.sha256(f"{best[0]} {best[1]} {agents}".encode()).hexdigest()
+
+
+def make_instance(
+    rows: Sequence[str],
+    starts: Sequence[Cell],
+    goals: Sequence[Cell],
+    certificate: Certificate | None = None,
+    digest: str | None = None,
+) -> LakeInstance:
+    """An instance with its hash, split and id. The id depends on the exact layout, the hash only up to symmetry."""
+    check_layout(rows, starts, goals)
+    marks = "".join(rows)
+    columns = len(rows[0])
+    if digest is None:
+        ends = [(r * columns + c, i * columns + j) for (r, c), (i, j) in zip(starts, goals, strict=True)]
+        digest = canonical_hash(len(rows), columns, marks, ends)
+    exact = hashlib.sha256(f"{columns} {marks} {[tuple(c) for c in (*starts, *goals)]}".encode()).hexdigest()
+    return LakeInstance(
+        id=f"{len(rows)}x{columns}-{len(starts)}-{digest[:10]}-{exact[:6]}",
+        hash=digest,
+        split=split_of_hash(digest),
+        size=max(len(rows), columns),
+        agents=len(starts),
+        rows=list(rows),
+        starts=list(starts),
+        goals=list(goals),
+        certificate=certificate,
+    )
+
+
+def write_instances(path: Path, instances: Iterable[LakeInstance]) -> None:
+    """One instance a line, in the order of its fields."""
+    path.write_bytes(b"".join(instance.model_dump_json().encode() + b"\n" for instance in instances))
+
+
+def read_instances(path: Path) -> Iterator[LakeInstance]:
+    """Instances of a JSONL file. Raises EnvsimError naming file and line, also if a hash does not fit its layout."""
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                instance = LakeInstance.model_validate_json(line)
+            except ValidationError as error:
+                raise EnvsimError(f"{path}:{number}: not an instance: {_first(error)}") from error
+            expected = make_instance(instance.rows, instance.starts, instance.goals)
+            if (instance.hash, instance.split) != (expected.hash, expected.split):
+                raise EnvsimError(
+                    f"{path}:{number}: instance {instance.id} has hash {instance.hash[:12]} ({instance.split}), its "
+                    f"layout has {expected.hash[:12]} ({expected.split}); write the file again from its source"
+                )
+            yield instance
+
+
+def layout_from_json(text: str, where: str) -> LakeInstance:
+    """An instance from JSON with at least rows, starts and goals. Raises EnvsimError that begins with ``where``."""
+    try:
+        data = json.loads(text)
+        rows, starts, goals = data["rows"], [tuple(c) for c in data["starts"]], [tuple(c) for c in data["goals"]]
+        return make_instance(rows, starts, goals)
+    except KeyError as error:
+        raise EnvsimError(f"{where}: key {error} is missing; expected rows, starts and goals") from error
+    except (ValueError, TypeError) as error:
+        raise EnvsimError(f"{where}: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        problem: Any = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        return f"{where}: {str(problem['msg']).removeprefix('Value error, ')}".removeprefix(": ")
+    return str(error)

@@ -1,0 +1,180 @@
+"""``certify``: what is exactly true of an instance, proved by search and checked by the verifier.
+
+The order is that of cost: the agents' first shortest paths, if they do not collide, are optimal for both objectives;
+otherwise exact search. Every limit is a count of states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envsim.api import EnvsimError
+from envsim.lake.grid import Board, Cell, collide
+from envsim.lake.instance import Certificate
+from envsim.lake.search import LimitReached, Result, Solved, Unsolvable, search
+from envsim.lake.verifier import costs, has_wait, verify
+
+LIMIT = 200_000
+MOVES = {(0, -1): "L", (1, 0): "D", (0, 1): "R", (-1, 0): "U", (0, 0): "S"}
+_STEPS = {letter: step for step, letter in MOVES.items()}
+
+
+def moves_of(path: Sequence[Cell]) -> str:
+    """A path as one letter a step: ``L D R U``, ``S`` = stay."""
+    return "".join(MOVES[(r - p, c - q)] for (p, q), (r, c) in zip(path, path[1:], strict=False))
+
+
+def path_of(start: Cell, moves: str) -> list[Cell]:
+    """The cells of a path from its letters."""
+    path = [start]
+    for letter in moves:
+        dr, dc = _STEPS[letter]
+        path.append((path[-1][0] + dr, path[-1][1] + dc))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most states that each search of a certificate may expand."""
+
+    makespan: int = LIMIT
+    soc: int = LIMIT
+
+
+class Analysis:
+    """What is known so far of one layout; each question is answered once, the cheap ones first.
+
+    Cells are numbers. Raises EnvsimError from any question if the verifier refuses a plan of the solver.
+    """
+
+    def __init__(
+        self, board: Board, rows: Sequence[str], starts: Sequence[int], goals: Sequence[int], limits: Limits
+    ) -> None:
+        self.board, self.rows, self.starts, self.goals, self.limits = board, rows, starts, goals, limits
+        paths = [board.first_path(s, board.layers(g)) for s, g in zip(starts, goals, strict=True)]
+        self.reachable = [path for path in paths if path is not None]
+        self.connected = len(self.reachable) == len(paths)
+        self.distances = [-1 if path is None else len(path) - 1 for path in paths]
+        self.collides = self.connected and collide(self.reachable)
+        self._soc: Result | None = None
+        self._makespan: Result | None = None
+        self._needs_wait: tuple[bool | None] | None = None
+
+    def soc(self) -> Result:
+        """The optimal sum of costs."""
+        if self._soc is None:
+            self._soc = self._trivial(sum(self.distances)) or self._checked("soc", self._search("soc"))
+        return self._soc
+
+    def makespan(self) -> Result:
+        """The optimal makespan."""
+        if self._makespan is None:
+            self._makespan = self._trivial(max(self.distances)) or self._checked("makespan", self._search("makespan"))
+        return self._makespan
+
+    def needs_wait_soc(self) -> bool | None:
+        """Whether every plan of optimal sum of costs has a wait; None if unknown or there is no plan.
+
+        On a bipartite grid the number of waits has the parity of (optimum - sum of distances), so only an even, positive
+        difference needs a second search.
+        """
+        if self._needs_wait is None:
+            soc = self.soc()
+            if not isinstance(soc, Solved):
+                answer = None
+            elif (soc.cost - sum(self.distances)) % 2:
+                answer = True
+            else:
+                answer = self._needs_wait_beyond("soc", soc)
+            self._needs_wait = (answer,)
+        return self._needs_wait[0]
+
+    def needs_wait_makespan(self) -> bool | None:
+        """Whether every plan of optimal makespan has a wait; None if unknown or there is no plan."""
+        makespan = self.makespan()
+        return self._needs_wait_beyond("makespan", makespan) if isinstance(makespan, Solved) else None
+
+    def certificate(self) -> Certificate:
+        """All of it. ``solvable`` is False only if that is proved; raises EnvsimError if the limit left it open."""
+        makespan = self.makespan()
+        if isinstance(makespan, LimitReached):
+            raise EnvsimError(
+                f"the optimal makespan is open after {makespan.expanded} states (at least {makespan.lower_bound}); "
+                "raise the solver's limit or drop the instance"
+            )
+        if isinstance(makespan, Unsolvable):
+            return Certificate(solvable=False, distances=self.distances, paths_collide=self.collides)
+        soc = self.soc()
+        reference, both = makespan, None
+        if isinstance(soc, Solved):
+            cheapest = self._cheapest_at(makespan, soc)
+            if cheapest is not None:
+                reference, both = cheapest, cheapest.cost
+        plan = self._cells(reference.plan)
+        goals = [path[-1] for path in plan]
+        return Certificate(
+            solvable=True,
+            distances=self.distances,
+            makespan=makespan.cost,
+            sum_of_costs=soc.cost if isinstance(soc, Solved) else None,
+            sum_of_costs_at_makespan=both,
+            needs_wait_soc=self.needs_wait_soc(),
+            needs_wait_makespan=self.needs_wait_makespan(),
+            reference_has_wait=has_wait(goals, plan),
+            paths_collide=self.collides,
+            coordination_cost=soc.cost - sum(self.distances) if isinstance(soc, Solved) else None,
+            plan=[moves_of(path) for path in plan],
+        )
+
+    def _trivial(self, cost: int) -> Result | None:
+        if not self.connected:
+            return Unsolvable(0)
+        if self.collides:
+            return None
+        longest = max(map(len, self.reachable))
+        plan = [[*path, *[path[-1]] * (longest - len(path))] for path in self.reachable]
+        return self._checked("makespan", Solved(max(self.distances), plan, 0)) and Solved(cost, plan, 0)
+
+    def _search(self, objective: str, **only: int | bool) -> Result:
+        if objective == "soc":
+            return search(self.board, self.starts, self.goals, "soc", limit=self.limits.soc, **only)  # type: ignore[arg-type]
+        return search(self.board, self.starts, self.goals, "makespan", limit=self.limits.makespan, **only)  # type: ignore[arg-type]
+
+    def _needs_wait_beyond(self, objective: str, optimal: Solved) -> bool | None:
+        plan = self._cells(optimal.plan)
+        if not has_wait([path[-1] for path in plan], plan):
+            return False
+        without = self._checked(objective, self._search(objective, waits=False, most=optimal.cost))
+        return None if isinstance(without, LimitReached) else isinstance(without, Unsolvable)
+
+    def _cheapest_at(self, makespan: Solved, soc: Solved) -> Solved | None:
+        if max(costs(self._ends(), self._cells(soc.plan))) == makespan.cost:
+            return soc
+        found = self._checked("soc", self._search("soc", horizon=makespan.cost))
+        return found if isinstance(found, Solved) else None
+
+    def _checked(self, objective: str, result: Result) -> Result:
+        if isinstance(result, Solved):
+            plan = self._cells(result.plan)
+            starts = [divmod(v, self.board.columns) for v in self.starts]
+            verdict = verify(self.rows, starts, self._ends(), plan)
+            cost = max(costs(self._ends(), plan)) if objective == "makespan" else sum(costs(self._ends(), plan))
+            if not verdict.valid or cost != result.cost:
+                raise EnvsimError(f"the solver's plan for {objective} {result.cost} is {verdict}: this is a defect")
+        return result
+
+    def _ends(self) -> list[Cell]:
+        return [divmod(v, self.board.columns) for v in self.goals]
+
+    def _cells(self, plan: Sequence[Sequence[int]]) -> list[list[Cell]]:
+        return [[divmod(v, self.board.columns) for v in path] for path in plan]
+
+
+def analyse(
+    rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell], limits: Limits | None = None
+) -> Analysis:
+    """The analysis of a layout of (row, column) cells."""
+    columns = len(rows[0])
+    s, g = ([r * columns + c for r, c in cells] for cells in (starts, goals))
+    return Analysis(Board.of(rows), rows, s, g, limits or Limits())
