@@ -1,0 +1,180 @@
+"""The rules of a sober environment engineer, one a role.
+
+They are what the seedling's role episodes teach, every shipped role's fallback, and the ``teacher`` designer. Each rule
+reads only what the compact prompts show, rounded as they show it, so that a model which reads the prompt can follow it.
+
+The idea is that of sampling for learnability (arXiv 2408.15099): train where success is neither certain nor absent,
+let go slowly of what is mastered or hopeless, and turn a knob of the frontier towards the fault that is seen there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agents.schemas import Budget, Change, Critique, Diagnosis, Evidence, GateFinding, GateReport, Proposal, Standing
+from envsim.api import Knob
+
+MASTERED = 85
+"""Success in percent from which a cell counts as mastered."""
+HOPELESS = 5
+"""Success in percent below which a cell counts as hopeless."""
+ENOUGH_DATA = 25
+"""A learnable cell with at least this share (percent) is not raised further."""
+LITTLE_DATA = 4
+"""A cell with at most this share (percent) is not lowered further."""
+EASE_BELOW = 20
+"""A frontier below this success (percent) is eased; above it, the fault seen there is practised more."""
+GAIN = 10
+"""The success (percentage points) that a raised cell is expected to gain in one stage."""
+SHOWN_FAILURES = 8
+"""Failures that the compact prompt has room for."""
+CONFLICTS = ("vertex_conflict", "edge_conflict")
+TOO_EASY = ("G3", "G5")
+
+
+def percent5(ratio: float) -> int:
+    """A ratio in percent, to the nearest 5: how prompts show success."""
+    return 5 * int(ratio * 20 + 0.5)
+
+
+def percent(ratio: float) -> int:
+    """A ratio in whole percent, halves up: how prompts show knobs."""
+    return int(100 * ratio + 0.5)
+
+
+def standing(success: int) -> Standing:
+    if success >= MASTERED:
+        return "mastered"
+    return "learnable" if success >= HOPELESS else "hopeless"
+
+
+def frontier(standings: Mapping[str, Standing]) -> str:
+    """The hardest learnable cell (cells come easiest first); without one, the easiest hopeless, else the last cell."""
+    names = list(standings)
+    for wanted, order in (("learnable", reversed(names)), ("hopeless", iter(names))):
+        for cell in order:
+            if standings[cell] == wanted:
+                return cell
+    return names[-1]
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Failure analyst: the standing of every cell and the fault that rules at the frontier."""
+    cells = {c.cell: standing(percent5(c.valid)) for c in evidence.cells}
+    edge = frontier(cells)
+    fault = next(c.top_fault for c in evidence.cells if c.cell == edge) or "none"
+    shown = evidence.failures[:SHOWN_FAILURES]
+    ids = [f.id for f in shown if f.cell == edge] or [f.id for f in shown[:1]]
+    return Diagnosis(
+        summary=f"frontier {edge}, fault {fault}",
+        dominant_fault=fault,
+        cells=cells,
+        evidence_ids=ids[:4],
+    )
+
+
+def _at_fault(gate_report: GateReport | None) -> list[GateFinding]:
+    return [f for f in gate_report.findings if not f.passed] if gate_report else []
+
+
+def _data_op(success_standing: Standing, share: int) -> str:
+    if success_standing == "learnable":
+        return "up" if share < ENOUGH_DATA else "keep"
+    return "down" if share > LITTLE_DATA else "keep"
+
+
+def propose(
+    evidence: Evidence,
+    diagnosis: Diagnosis,
+    knobs: Mapping[str, Knob],
+    gate_report: GateReport | None,
+    conditions: Sequence[Change],
+) -> Proposal:
+    """Config designer: more of what can be learnt, less of the rest, one knob turned at the frontier."""
+    ops = {c.cell: _data_op(diagnosis.cells[c.cell], percent(c.knobs["data_ratio"])) for c in evidence.cells}
+    for finding in _at_fault(gate_report):
+        if finding.gate in ("G2", "G3", "G4"):
+            ops.update({cell: "down" for cell in finding.cells if cell in ops})
+        if finding.gate == "G6":
+            ops.update({cell: "keep" for cell, op in ops.items() if op == "down"})
+    for condition in conditions:
+        cell, _, knob = condition.path.rpartition(".")
+        if cell in ops and knob == "data_ratio" and condition.op in ("up", "down", "keep"):
+            ops[cell] = condition.op
+    edge = frontier(diagnosis.cells)
+    turned = _turn(evidence, edge, knobs)
+    changes = [
+        Change.model_validate({"path": f"{cell}.data_ratio", "op": op})
+        for cell, op in ops.items()
+        if op != "keep" and f"{cell}.data_ratio" in knobs
+    ]
+    if turned:
+        changes.append(turned)
+    predicted = {}
+    for c in evidence.cells:
+        success = percent5(c.valid)
+        predicted[c.cell] = min(95, success + GAIN) if diagnosis.cells[c.cell] == "learnable" else success
+    words = [
+        " ".join(["up", *(c for c in ops if ops[c] == "up")]),
+        " ".join(["down", *(c for c in ops if ops[c] == "down")]),
+    ]
+    return Proposal(rationale="; ".join(words), changes=changes[:16], predicted=predicted)
+
+
+def _turn(evidence: Evidence, edge: str, knobs: Mapping[str, Knob]) -> Change | None:
+    """One step on the frontier's hole or wait ratio: towards the fault if it is sometimes mastered, away if hardly ever."""
+    cell = next(c for c in evidence.cells if c.cell == edge)
+    harder = percent5(cell.valid) >= EASE_BELOW
+    if cell.top_fault in CONFLICTS:
+        name, limit = "wait_ratio", 50
+    elif cell.top_fault == "hole":
+        name, limit = "hole_ratio", 40
+    else:
+        return None
+    path = f"{edge}.{name}"
+    if path not in knobs:
+        return None
+    value = percent(cell.knobs[name])
+    if harder:
+        return Change(path=path, op="up") if value < limit else None
+    return Change(path=path, op="down") if value > 10 else None
+
+
+def critique(evidence: Evidence, proposal: Proposal, gate_report: GateReport | None) -> Critique:
+    """Safety critic: the gates' findings first, then changes that go against the evidence."""
+    failed = _at_fault(gate_report)
+    if any(f.gate in TOO_EASY and f.gate != "G3" for f in failed):
+        return Critique(reason="the task would become too easy", verdict="reject", conditions=[])
+    wanted: dict[str, str] = {}
+    for finding in failed:
+        if finding.gate in ("G2", "G3", "G4"):
+            wanted.update({f"{cell}.data_ratio": "down" for cell in finding.cells})
+    if failed:
+        return Critique(reason=f"gate {failed[0].gate} failed", verdict="revise", conditions=_conditions(wanted))
+    success = {c.cell: percent5(c.valid) for c in evidence.cells}
+    for change in proposal.changes:
+        cell, _, knob = change.path.rpartition(".")
+        if knob != "data_ratio" or cell not in success:
+            continue
+        if change.op == "up" and standing(success[cell]) != "learnable":
+            wanted[change.path] = "down"
+        if change.op == "down" and standing(success[cell]) == "learnable":
+            wanted[change.path] = "up"
+    if wanted:
+        return Critique(reason="against the evidence", verdict="revise", conditions=_conditions(wanted))
+    return Critique(reason="follows the evidence", verdict="approve", conditions=[])
+
+
+def _conditions(wanted: Mapping[str, str]) -> list[Change]:
+    return [Change.model_validate({"path": path, "op": op}) for path, op in list(wanted.items())[:4]]
+
+
+def budget(evidence: Evidence, steps_low: int, steps_high: int) -> Budget:
+    """Trainer: a short stage if most groups teach nothing; a smaller step after a roll-back."""
+    rolled_back = bool(evidence.history) and not evidence.history[-1].accepted
+    silent = evidence.zero_variance_share is not None and percent5(evidence.zero_variance_share) > 70
+    return Budget(
+        reason="last stage rolled back" if rolled_back else "groups teach little" if silent else "groups teach",
+        steps=steps_low if silent else steps_high,
+        learning_rate_scale=0.5 if rolled_back else 1.0,
+    )

@@ -1,0 +1,87 @@
+"""Supervised rows of the warm start: prompts with solver plans, and role episodes read from a file.
+
+Only instances of the training split are used, so every held-out set stays unseen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from envsim.api import Environment
+from trainer.seedling.recipe import PlanMix, Recipe
+
+IGNORED = -100
+
+
+def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
+    """Rows ``{"messages", "answer"}`` with an optimal plan each, shuffled."""
+    rows = []
+    for index, mix in enumerate(recipe.plans):
+        for part, hole_ratio in enumerate(recipe.hole_ratios):
+            config = _config(environment, mix, hole_ratio)
+            seed = int(np.random.SeedSequence([recipe.seed, index, part]).generate_state(1)[0])
+            generated = environment.generate(config, mix.n // len(recipe.hole_ratios), seed, split="training")
+            rows += [
+                {
+                    "messages": environment.prompt(instance, "compact"),
+                    "answer": environment.reference_answer(instance, "compact"),
+                }
+                for instance in generated.instances
+            ]
+    order = np.random.default_rng(recipe.seed).permutation(len(rows))
+    return [rows[i] for i in order]
+
+
+def _config(environment: Environment, mix: PlanMix, hole_ratio: float) -> Any:
+    base = environment.default_config().model_dump(mode="json")
+    for size, knobs in base["sizes"].items():
+        knobs.update(data_ratio=mix.sizes.get(int(size), 0.0), hole_ratio=hole_ratio, wait_ratio=0.1)
+    base["agents"] = {str(k): w for k, w in mix.agents.items()}
+    return environment.config_model.model_validate(base)
+
+
+def read_episodes(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+class Encoded:
+    """Rows as token ids, sorted by length into batches; the loss falls on the answer alone."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: Sequence[dict[str, Any]]) -> None:
+        prompts = tokenizer.apply_chat_template(
+            [row["messages"] for row in rows], tokenize=False, add_generation_prompt=True
+        )
+        prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+        answer_ids = tokenizer([row["answer"] + tokenizer.eos_token for row in rows], add_special_tokens=False)["input_ids"]
+        self.rows = [(p, a) for p, a in zip(prompt_ids, answer_ids, strict=True)]
+        self.lengths = np.array([len(p) + len(a) for p, a in self.rows])
+        self.pad = int(tokenizer.pad_token_id)
+
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[dict[str, torch.Tensor]]:
+        """Batches for ever: an epoch is a random permutation, cut into chunks that are sorted by length."""
+        while True:
+            order = rng.permutation(len(self.rows))
+            chunks = [order[i : i + 16 * size] for i in range(0, len(order), 16 * size)]
+            ordered = np.concatenate([chunk[np.argsort(self.lengths[chunk], kind="stable")] for chunk in chunks])
+            groups = [ordered[i : i + size] for i in range(0, len(ordered) - size + 1, size)]
+            for g in rng.permutation(len(groups)):
+                yield self._collate(groups[g])
+
+    def _collate(self, indices: np.ndarray) -> dict[str, torch.Tensor]:
+        width = int(self.lengths[indices].max())
+        ids = torch.full((len(indices), width), self.pad, dtype=torch.long)
+        labels = torch.full((len(indices), width), IGNORED, dtype=torch.long)
+        for row, index in enumerate(indices):
+            prompt, answer = self.rows[index]
+            whole = torch.tensor(prompt + answer)
+            ids[row, : len(whole)] = whole
+            labels[row, len(prompt) : len(whole)] = whole[len(prompt) :]
+        return {"input_ids": ids, "labels": labels, "attention_mask": (ids != self.pad).long()}

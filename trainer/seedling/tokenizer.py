@@ -1,0 +1,72 @@
+"""A byte-level BPE tokenizer in which every map cell and every map size is one ordinary token.
+
+Words may merge across punctuation, so that the JSON of the roles stays short; any text can be encoded, because all 256
+bytes are in the vocabulary. The chat template is part of the tokenizer and needs no remote code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+PAD, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
+SPECIAL = [PAD, SYSTEM, USER, ASSISTANT, END]
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+LARGEST_MAP = 10
+
+
+def cell_tokens() -> list[str]:
+    return [f"({row},{col})" for row in range(LARGEST_MAP) for col in range(LARGEST_MAP)]
+
+
+def size_tokens() -> list[str]:
+    return [f"{n}x{n}" for n in range(3, LARGEST_MAP + 1)]
+
+
+def build_tokenizer(texts: Iterable[str], *, merges: int, context: int) -> PreTrainedTokenizerFast:
+    """Learn ``merges`` merges from the texts.
+
+    Args:
+        texts: prompts and answers as the model will see them, without chat markup.
+        merges: number of BPE merges beyond bytes, cells, sizes and markup.
+        context: the model's longest sequence in tokens.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in cell_tokens() + size_tokens()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r" ?[0-9]+| ?[^\s0-9]+|\s"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    words = cell_tokens() + size_tokens()
+    separators = Regex("|".join([r"\([0-9],[0-9]\)", *(rf"{w}" for w in reversed(size_tokens()))]))
+    cutter = pre_tokenizers.Split(separators, behavior="removed")
+    pieces = (piece for text in texts for piece, _ in cutter.pre_tokenize_str(text))
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(SPECIAL) + len(alphabet) + merges,
+        special_tokens=SPECIAL,
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(pieces, trainer=trainer)
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in words])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        bos_token=None,
+        unk_token=None,
+        additional_special_tokens=[SYSTEM, USER, ASSISTANT],
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=context,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
