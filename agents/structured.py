@@ -100,14 +100,14 @@ def output_schema(
     return _closed(fields)
 
 
-def ask(
+def ask(  # noqa: PLR0917  what is asked, then how
     model: BaseChatModel,
     role: RoleSpec,
     messages: Sequence[Message],
-    *,
     schema: dict[str, Any],
     output: type[T],
     validate: Validate[T],
+    *,
     style: Style = "full",
     rule: Callable[[], T] | None = None,
     seed: int = 0,

@@ -1,0 +1,57 @@
+"""What the gates look at: facts that code measured before any gate runs. Gates compute, they do not measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envsim.api import Environment, Measurement
+from tools.probe_policy import ProbeTask
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a designer predicted by cell (percent) and the valid rate that was measured after that stage."""
+
+    predicted: Mapping[str, int]
+    measured: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class GateContext:
+    """One proposal under examination.
+
+    ``proposed``, ``measured`` and ``probe`` are None, None and empty if ``errors`` says why there is nothing to
+    measure: the answer did not parse, a change was out of bounds, or the environment refused to generate.
+    """
+
+    environment: Environment
+    current: Any
+    """The last accepted configuration."""
+    current_difficulty: float
+    initial: Measurement
+    """What the initial configuration really gave."""
+    proposed: Any | None = None
+    measured: Measurement | None = None
+    probe: Sequence[ProbeTask] = ()
+    """The current policy on tasks drawn from the proposal."""
+    probe_tokens: int = 0
+    errors: Sequence[str] = ()
+    error_cells: Sequence[str] = ()
+    anchor_dropped: bool = False
+    """The last stage was rolled back, so easing is remediation."""
+    current_hopeless: bool = False
+    """The current configuration itself has more hopeless mass than allowed, so easing is remediation."""
+    predictions: Sequence[Prediction] = ()
+    """Finished stages in order."""
+
+    def by_cell(self) -> dict[str, list[ProbeTask]]:
+        """The probe's tasks by cell, easiest cell first; only cells that have tasks."""
+        groups = {cell: [task for task in self.probe if task.cell == cell] for cell in self.environment.cells()}
+        return {cell: tasks for cell, tasks in groups.items() if tasks}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,31 @@
+"""G5: the environment may not be made trivial. Its solver-side difficulty has a floor and may not fall by leaps.
+
+Difficulty is independent of any policy. Easing beyond the step is allowed as remediation, after the anchor dropped or
+where the current configuration itself was hopeless; the floor holds always.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from agents.gates.context import GateContext
+from agents.schemas import Frozen, GateFinding
+
+
+class G5Settings(Frozen):
+    floor: float = Field(0.10, ge=0, le=1)
+    """On the lake, 3x3 maps without holes have 0.06, 3x3 maps with the default knobs 0.18, the default mix 0.25."""
+    max_fall: float = Field(0.04, ge=0)
+    """Allowed fall below the current configuration in one stage, about twice the sampling error of 64 instances."""
+
+
+def check(context: GateContext, settings: G5Settings) -> GateFinding:
+    """Figure: the measured difficulty of the proposal."""
+    assert context.measured is not None
+    figure = context.measured.difficulty
+    remediation = context.anchor_dropped or context.current_hopeless
+    bound = settings.floor if remediation else max(settings.floor, context.current_difficulty - settings.max_fall)
+    reason = f"difficulty {figure:.3f} (current {context.current_difficulty:.3f}, at least {bound:.3f})"
+    if remediation:
+        reason += "; easing is allowed as remediation"
+    return GateFinding(gate="G5", passed=figure >= bound, figure=figure, threshold=bound, reason=reason)
