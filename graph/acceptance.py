@@ -1,0 +1,118 @@
+"""Accept a trained stage or roll it back: paired statistics of the anchor set, greedy, instance by instance.
+
+Kept if the macro validity did not fall by more than the accepted number of standard errors, and no cell fell
+significantly (McNemar's exact test, Holm over the cells). The champion is the best anchor macro validity seen; it moves
+only on a strictly better score, so its score never falls. A roll-back returns to the champion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graph.settings import AcceptanceSettings, Frozen
+from graph.state import Pointer
+from trainer.evaluate import Rollout
+from trainer.statistics import PairedChange, holm, mcnemar, paired_bootstrap
+
+
+class CellChange(Frozen):
+    """One cell before and after: shares, discordant pairs, and the adjusted probability of so uneven a split."""
+
+    cell: str
+    n: int
+    before: float
+    after: float
+    gained: int
+    lost: int
+    p_value: float
+    fell: bool
+
+
+class Comparison(Frozen):
+    """Two checkpoints on the same set."""
+
+    valid: PairedChange
+    optimal: PairedChange
+    cells: list[CellChange]
+
+
+class Judgement(Frozen):
+    """Whether the new checkpoint goes on, and where both pointers stand afterwards."""
+
+    accepted: bool
+    reason: str
+    current: Pointer
+    champion: Pointer
+
+
+class PairingError(ValueError):
+    """Two evaluations are of different tasks."""
+
+
+def compare(
+    before: Sequence[Rollout], after: Sequence[Rollout], settings: AcceptanceSettings, *, seed: int
+) -> Comparison:
+    """Paired comparison of two greedy evaluations (one sample a task) of the same set.
+
+    Raises PairingError if they are not of the same tasks.
+    """
+    old, new = ({row.id: row for row in rows} for rows in (before, after))
+    if old.keys() != new.keys() or len(old) != len(before) or len(new) != len(after):
+        raise PairingError(
+            f"{len(before)} answers before and {len(after)} after do not pair one to one; "
+            "compare two greedy evaluations of the same set"
+        )
+    ids = sorted(old)
+    cells = [old[name].cell for name in ids]
+
+    def change(values: tuple[list[float], list[float]]) -> PairedChange:
+        return paired_bootstrap(*values, cells, seed=seed, resamples=settings.resamples)
+
+    valid = ([float(old[i].valid) for i in ids], [float(new[i].valid) for i in ids])
+    optimal = ([float(old[i].optimal) for i in ids], [float(new[i].optimal) for i in ids])
+    return Comparison(valid=change(valid), optimal=change(optimal), cells=_cells(old, new, ids, settings.alpha))
+
+
+def judge(comparison: Comparison, new: Pointer, champion: Pointer, settings: AcceptanceSettings) -> Judgement:
+    """The acceptance rule. Both pointers carry their anchor scores."""
+    change = comparison.valid
+    margin = settings.standard_errors * change.standard_error
+    fell = [cell for cell in comparison.cells if cell.fell]
+    if fell:
+        worst = ", ".join(f"{c.cell} {100 * c.before:.0f} % -> {100 * c.after:.0f} %" for c in fell)
+        return _rolled_back(f"significant fall: {worst}", champion)
+    if change.delta < -margin:
+        loss, bound = 100 * change.delta, 100 * margin
+        return _rolled_back(f"anchor changed by {loss:+.1f} points, below the margin of -{bound:.1f}", champion)
+    gain = f"anchor changed by {100 * change.delta:+.1f} points, no cell fell significantly"
+    return Judgement(
+        accepted=True, reason=gain, current=new, champion=new if new["anchor"] > champion["anchor"] else champion
+    )
+
+
+def _rolled_back(reason: str, champion: Pointer) -> Judgement:
+    return Judgement(accepted=False, reason=reason, current=champion, champion=champion)
+
+
+def _cells(old: dict[str, Rollout], new: dict[str, Rollout], ids: Sequence[str], alpha: float) -> list[CellChange]:
+    groups: dict[str, list[str]] = {}
+    for name in ids:
+        groups.setdefault(old[name].cell, []).append(name)
+    tests = {
+        cell: mcnemar([old[i].valid for i in members], [new[i].valid for i in members])
+        for cell, members in groups.items()
+    }
+    adjusted = holm({cell: test.p_value for cell, test in tests.items()})
+    return [
+        CellChange(
+            cell=cell,
+            n=len(members),
+            before=sum(old[i].valid for i in members) / len(members),
+            after=sum(new[i].valid for i in members) / len(members),
+            gained=tests[cell].gained,
+            lost=tests[cell].lost,
+            p_value=adjusted[cell],
+            fell=tests[cell].lost > tests[cell].gained and adjusted[cell] <= alpha,
+        )
+        for cell, members in groups.items()
+    ]

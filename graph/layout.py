@@ -1,0 +1,26 @@
+"""Names of the files in a run directory: the one place that knows where each artefact lies."""
+
+from __future__ import annotations
+
+REPORT = "report/index.html"
+DATABASE = "graph.sqlite"
+RESULT = "result.json"
+"""What the run came to, on the sealed test set."""
+
+
+def stage_dir(stage: int) -> str:
+    return f"stages/{stage:03d}"
+
+
+def in_stage(stage: int, file: str) -> str:
+    return f"{stage_dir(stage)}/{file}"
+
+
+def in_round(stage: int, revision: int, file: str) -> str:
+    """Files of one proposal and its review; revision 0 is the first proposal of a stage."""
+    return in_stage(stage, f"proposals/{revision}/{file}")
+
+
+def eval_dir(origin: int) -> str:
+    """Evaluations of the checkpoint that a stage made; -1 = the starting checkpoint."""
+    return "start/eval" if origin < 0 else in_stage(origin, "eval")

@@ -1,0 +1,225 @@
+"""The nodes that move a stage along: baseline, configuration, dataset, training, evaluation, decision, report.
+
+Every node may run again after a crash: what it makes is a file, and a file that is there is read. Nodes are plain
+functions of (state, work) and run in threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.changes import describe_changes
+from agents.schemas import Budget
+from envsim.api import Measurement
+from graph import layout, words
+from graph.acceptance import Comparison, compare, judge
+from graph.report import write_report
+from graph.state import STATE_VERSION, Pointer, RunState
+from graph.work import Work, start_pointer
+from trainer.dataset import write_dataset
+from trainer.evaluate import read_rollouts, rollouts_path
+from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
+from trainer.stage import run_stage
+
+
+def baseline(state: RunState, work: Work) -> RunState:
+    """The starting checkpoint on anchor, validation and test: what every later claim is compared with."""
+    work.reporter.heading("start: the checkpoint before any training")
+    start = start_pointer(work, 0.0)
+    reports = {name: work.evaluate(start, name) for name in ("anchor", "validation", *sealed_sets(work))}
+    for name in ("anchor", "test"):
+        work.reporter.line(score_line(name, reports[name]), indent=2)
+    start = start_pointer(work, reports["anchor"].macro_valid)
+    initial = "initial_config.json"
+    work.run.write(initial, work.initial_config().model_dump(mode="json"))
+    return RunState(
+        schema_version=STATE_VERSION,
+        stage=0,
+        revision=0,
+        review="approve",
+        why="the initial configuration",
+        current=start,
+        champion=start,
+        config=initial,
+        reused=0,
+    )
+
+
+def settle(state: RunState, work: Work) -> RunState:
+    """Fix the stage's configuration: the initial one, the approved proposal, or the last accepted one again."""
+    stage, revision = state["stage"], state["revision"]
+    approved = stage > 0 and state["review"] == "approve"
+    before = work.config(state["config"])
+    config = work.config(layout.in_round(stage, revision, "config.json")) if approved else before
+    proposal = work.run.read(layout.in_round(stage, revision, "proposal.json")) if approved else None
+    plan = {
+        "source": "initial" if stage == 0 else work.settings.designer if approved else "reused",
+        "own": bool(proposal and not proposal["fallback"]),
+        "reason": proposal["parsed"]["rationale"] if proposal else state["why"],
+        "changes": describe_changes(work.environment, before, config),
+        "revision": revision,
+    }
+    work.run.write(layout.in_stage(stage, "config.json"), config.model_dump(mode="json"))
+    work.run.write(layout.in_stage(stage, "plan.json"), plan)
+    reused = stage > 0 and not approved
+    if reused:
+        work.reporter.line(f"the last accepted configuration is used again: {state['why']}", style="yellow", indent=2)
+    return RunState(reused=state["reused"] + reused)
+
+
+def dataset(state: RunState, work: Work) -> RunState:
+    """The stage's frozen tasks: enough prompts for every step of the budget, none twice."""
+    stage = state["stage"]
+    config = work.config(layout.in_stage(stage, "config.json"))
+    grpo = work.profile.grpo
+    n = stage_budget(work, stage).steps * grpo.batch // grpo.group
+    seed = work.seed(stage, "dataset")
+
+    def make() -> dict[str, Any]:
+        with work.clock.span("instances"), work.reporter.bar("generating tasks") as update:
+            generated = work.environment.generate(config, n, seed, progress=update)
+        path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
+        written = write_dataset(generated.instances, path)
+        return {"n": n, "sha256": written.sha256, "measurement": generated.measurement.model_dump(mode="json")}
+
+    inputs = {"config": config.model_dump(mode="json"), "n": n, "seed": seed}
+    made = work.run.once(layout.in_stage(stage, "dataset.json"), inputs, make)
+    measured = Measurement.model_validate(made["measurement"])
+    work.reporter.event("dataset", stage=stage, n=n, difficulty=measured.difficulty)
+    return RunState()
+
+
+def train(state: RunState, work: Work) -> RunState:
+    """One RL stage in its own process; a stage that is done is read, one that is running is joined."""
+    stage = state["stage"]
+    spec = stage_spec(work, stage, state["current"])
+    directory = work.run.path(layout.stage_dir(stage))
+    with work.clock.span("training"), work.reporter.bar(f"training stage {stage:03d}") as update:
+        result = run_stage(spec, directory, on_progress=update)
+    work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
+    work.reporter.line(training_line(result), indent=2)
+    work.reporter.event("trained", stage=stage, steps=result.steps, attempt=result.attempt)
+    new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
+    return RunState(new=new)
+
+
+def evaluate(state: RunState, work: Work) -> RunState:
+    """The trained checkpoint on anchor (to decide) and validation (to learn from)."""
+    reports = {name: work.evaluate(state["new"], name) for name in ("anchor", "validation")}
+    return RunState(new=Pointer(**{**state["new"], "anchor": reports["anchor"].macro_valid}))
+
+
+def accept_or_roll_back(state: RunState, work: Work) -> RunState:
+    """Keep the stage or return to the champion, and go on to the next stage."""
+    stage, settings = state["stage"], work.settings.acceptance
+    comparison = compare_checkpoints(work, state["current"], state["new"], "anchor")
+    judgement = judge(comparison, state["new"], state["champion"], settings)
+    decision = {
+        "stage": stage,
+        **judgement.model_dump(mode="json"),
+        "trained_from": state["current"],
+        "before": scores(work, state["current"], "anchor"),
+        "after": scores(work, state["new"], "anchor"),
+        **comparison.model_dump(mode="json"),
+    }
+    work.run.write(layout.in_stage(stage, "decision.json"), decision)
+    verdict = "kept" if judgement.accepted else "rolled back"
+    work.reporter.line(
+        f"stage {stage:03d} {verdict}: anchor valid {words.percent(state['current']['anchor'])} -> "
+        f"{words.percent(state['new']['anchor'])}; {judgement.reason}",
+        style="green" if judgement.accepted else "red",
+        indent=2,
+    )
+    work.reporter.event("decided", stage=stage, accepted=judgement.accepted, reason=judgement.reason)
+    accepted_config = layout.in_stage(stage, "config.json") if judgement.accepted else state["config"]
+    return RunState(
+        stage=stage + 1,
+        revision=0,
+        current=judgement.current,
+        champion=judgement.champion,
+        config=accepted_config,
+    )
+
+
+def report(state: RunState, work: Work) -> RunState:
+    """The sealed sets after the run, and the page."""
+    work.reporter.heading("end: the champion on the sealed test set")
+    start, champion = start_pointer(work, 0.0), state["champion"]
+    result: dict[str, Any] = {"champion": champion, "reused": state["reused"], "sets": {}}
+    for name in sealed_sets(work):
+        after = work.evaluate(champion, name)
+        comparison = compare_checkpoints(work, start, champion, name)
+        result["sets"][name] = {
+            "before": scores(work, start, name),
+            "after": scores(work, champion, name),
+            **comparison.model_dump(mode="json"),
+        }
+        work.reporter.line(score_line(name, after), indent=2)
+    work.run.write(layout.RESULT, result)
+    page = write_report(work.run, work.environment, work.identity, work.frozen_set("validation"))
+    return RunState(report=work.run.name(page))
+
+
+def sealed_sets(work: Work) -> tuple[str, ...]:
+    return ("test", "benchmark") if work.settings.benchmark else ("test",)
+
+
+def stage_budget(work: Work, stage: int) -> Budget:
+    """The trainer role's budget; stage 000 has the profile's."""
+    given = work.run.read_if_there(layout.in_stage(stage, "budget.json"))
+    if given is None:
+        budget = Budget(reason="the profile's budget", steps=work.profile.grpo.steps, learning_rate_scale=1.0)
+        work.run.write(layout.in_stage(stage, "budget.json"), budget.model_dump(mode="json"))
+        return budget
+    return Budget.model_validate(given)
+
+
+def stage_spec(work: Work, stage: int, current: Pointer) -> StageSpec:
+    """Everything that decides what the stage computes, from files and the profile."""
+    profile, budget = work.profile, stage_budget(work, stage)
+    made = work.run.read(layout.in_stage(stage, "dataset.json"))
+    path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
+    rate = profile.grpo.learning_rate * budget.learning_rate_scale
+    return StageSpec(
+        environment=work.settings.environment,
+        style=profile.style,
+        stage=stage,
+        seed=work.seed(stage, "training"),
+        init_model=work.reference(current),
+        dataset=DataRef(path=str(path), sha256=made["sha256"], n=made["n"]),
+        reward=work.settings.reward,
+        generation=profile.generation,
+        grpo=profile.grpo.model_copy(update={"steps": budget.steps, "learning_rate": rate}),
+        rollouts=profile.rollouts,
+        lora=profile.lora,
+        device=profile.device,
+        threads=profile.threads,
+    )
+
+
+def compare_checkpoints(work: Work, before: Pointer, after: Pointer, set_name: str) -> Comparison:
+    old, new = (
+        read_rollouts(rollouts_path(work.run.path(layout.eval_dir(pointer["stage"])), set_name))
+        for pointer in (before, after)
+    )
+    return compare(old, new, work.settings.acceptance, seed=work.seed("bootstrap", set_name))
+
+
+def scores(work: Work, pointer: Pointer, set_name: str) -> dict[str, float]:
+    done = work.evaluate(pointer, set_name)
+    return {"macro_valid": done.macro_valid, "macro_optimal": done.macro_optimal, "n": done.n}
+
+
+def score_line(name: str, report: EvalReport) -> str:
+    cells = "  ".join(f"{cell} {100 * one.valid:.0f}" for cell, one in report.cells.items())
+    return (
+        f"{name}: {words.percent(report.macro_valid)} valid, {words.percent(report.macro_optimal)} optimal "
+        f"({report.n} instances; valid by cell: {cells})"
+    )
+
+
+def training_line(result: StageResult) -> str:
+    return (
+        f"trained {result.steps} steps: reward {result.reward_first:.2f} -> {result.reward_last:.2f}, "
+        f"{100 * result.zero_variance_share:.0f} % without signal, weights moved by {result.weight_change:.2f}"
+    )

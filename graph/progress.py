@@ -1,0 +1,119 @@
+"""What a person sees while a run works, and the same as events in ``events.jsonl``.
+
+On a terminal: bars and coloured lines. Elsewhere: plain lines, and a bar becomes one line at each quarter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from graph.rundir import RunDir
+
+Update = Callable[..., None]
+"""Called with (done, total) and named figures to show, e.g. ``update(12, 40, reward=0.61)``."""
+
+ROLE_COLOURS = {
+    "failure_analyst": "magenta",
+    "config_designer": "cyan",
+    "gates": "yellow",
+    "safety_critic": "red",
+    "trainer": "green",
+}
+REFRESH_SECONDS = 5.0
+
+
+class Stopped(Exception):
+    """A drain was asked for; raised where work can stop and go on later."""
+
+
+class Reporter:
+    """Speaks to the person and writes the event log."""
+
+    def __init__(self, run: RunDir | None, console: Console, *, stopped: Callable[[], bool] = lambda: False) -> None:
+        self._run = run
+        self._console = console
+        self._stopped = stopped
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Only for the log."""
+        if self._run is not None:
+            self._run.append_event({"event": kind, **fields})
+
+    def line(self, text: str, *, style: str | None = None, indent: int = 0) -> None:
+        """Only for the person."""
+        self._console.print(" " * indent + escape(text), style=style, highlight=False, soft_wrap=True)
+
+    def heading(self, text: str) -> None:
+        if self._console.is_terminal:
+            self._console.rule(f"[bold]{escape(text)}", align="left")
+        else:
+            self.line(f"== {text}")
+
+    def say(self, role: str, text: str, *, fallback: bool = False, **fields: Any) -> None:
+        """One role's word in one line; the mark shows that a rule spoke for it."""
+        mark = " (fallback)" if fallback else ""
+        colour = ROLE_COLOURS.get(role, "blue")
+        words = " ".join(text.split())
+        self._console.print(
+            f"  [{colour}]{escape(role.replace('_', ' '))}{mark}[/] {escape(words)}", highlight=False, soft_wrap=True
+        )
+        self.event("said", role=role, text=words, fallback=fallback, **fields)
+
+    def show(self, renderable: Any) -> None:
+        self._console.print(renderable)
+
+    def check(self) -> None:
+        """Raise Stopped if a drain was asked for."""
+        if self._stopped():
+            raise Stopped
+
+    @contextmanager
+    def bar(self, title: str) -> Iterator[Update]:
+        """A bar whose update function also is the place where a drain takes hold."""
+        if self._console.is_terminal:
+            with self._live_bar(title) as update:
+                yield update
+        else:
+            yield self._plain_bar(title)
+
+    @contextmanager
+    def _live_bar(self, title: str) -> Iterator[Update]:
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("[dim]{task.fields[figures]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            task = progress.add_task(title, total=None, figures="")
+
+            def update(done: int, total: int, **figures: float) -> None:
+                progress.update(task, completed=done, total=total, figures=_figures(figures))
+                self.check()
+
+            yield update
+
+    def _plain_bar(self, title: str) -> Update:
+        last_quarter, last_time = -1, time.monotonic()
+
+        def update(done: int, total: int, **figures: float) -> None:
+            nonlocal last_quarter, last_time
+            quarter = 4 * done // max(total, 1)
+            if quarter > last_quarter and time.monotonic() - last_time > REFRESH_SECONDS:
+                self.line(f"  {title} {done}/{total} {_figures(figures)}".rstrip())
+                last_quarter, last_time = quarter, time.monotonic()
+            self.check()
+
+        return update
+
+
+def _figures(figures: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3g}" for name, value in figures.items())

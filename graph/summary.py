@@ -1,0 +1,159 @@
+"""What happened in a run, read from its files alone: the data of the closing tables and of the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from envsim.api import Environment
+from graph import layout
+from graph.rundir import RunDir
+from graph.timing import total
+from trainer.evaluate import Rollout, report_path
+
+REPLAYS_SOLVED = 6
+REPLAYS_OPEN = 2
+ANSWER_SHOWN = 400
+
+
+def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -> dict[str, Any]:
+    """Plain data of the start, of every stage done so far, and of the end."""
+    done: list[dict[str, Any]] = []
+    while (one := stage_summary(run, environment, len(done))) is not None:
+        done.append(one)
+    final = run.read_if_there(f"{layout.FINAL}/result.json")
+    events = run.events()
+    return {
+        "name": run.root.name,
+        "identity": identity,
+        "cells": environment.cells(),
+        "start": evaluation(run, layout.eval_dir(-1), "anchor"),
+        "stages": done,
+        "validation": [evaluation(run, layout.eval_dir(number), "validation") for number in range(-1, len(done))],
+        "anchor": [evaluation(run, layout.eval_dir(number), "anchor") for number in range(-1, len(done))],
+        "final": final,
+        "role_fallbacks": sum(said["fallback"] for stage in done for said in answers(stage)),
+        "time": time_table(events),
+        "tokens": token_table(run, done),
+    }
+
+
+def stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str, Any] | None:
+    """One finished stage, or None."""
+    decision = run.read_if_there(layout.in_stage(stage, "decision.json"))
+    if decision is None:
+        return None
+    config = environment.config_model.model_validate(run.read(layout.in_stage(stage, "config.json")))
+    return {
+        "stage": stage,
+        "plan": run.read(layout.in_stage(stage, "plan.json")),
+        "knobs": {path: knob.value for path, knob in environment.knobs(config).items()},
+        "shares": environment.shares(config),
+        "measured": run.read(layout.in_stage(stage, "dataset.json"))["measurement"],
+        "budget": run.read(layout.in_stage(stage, "budget.json")),
+        "training": run.read(layout.in_stage(stage, "result.json")),
+        "decision": decision,
+        "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
+        "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),
+        "rounds": rounds(run, stage),
+    }
+
+
+def rounds(run: RunDir, stage: int) -> list[dict[str, Any]]:
+    """Every proposal of a stage with its gates and its critique, in order."""
+    found: list[dict[str, Any]] = []
+    while run.exists(layout.in_round(stage, len(found), "proposal.json")):
+        name = len(found)
+        found.append(
+            {
+                "proposal": answer(run, layout.in_round(stage, name, "proposal.json")),
+                "gates": run.read_if_there(layout.in_round(stage, name, "gates.json")),
+                "critique": answer(run, layout.in_round(stage, name, "critique.json")),
+            }
+        )
+    return found
+
+
+def answers(stage: dict[str, Any]) -> list[dict[str, Any]]:
+    """All role answers of a stage summary."""
+    reviewed = [one for found in stage["rounds"] for one in (found["proposal"], found["critique"])]
+    return [one for one in (stage["diagnosis"], *reviewed, stage["trainer"]) if one is not None]
+
+
+def answer(run: RunDir, name: str) -> dict[str, Any] | None:
+    found = run.read_if_there(name)
+    return dict(found) if found is not None else None
+
+
+def evaluation(run: RunDir, directory: str, set_name: str) -> dict[str, Any] | None:
+    path = report_path(run.path(directory), set_name)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def time_table(events: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds by category over all processes: the last word of each counts."""
+    sessions = {event["session"]: event["seconds"] for event in events if event["event"] == "time"}
+    return total(list(sessions.values()))
+
+
+def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Generated tokens by purpose, each counted once however often the run was resumed."""
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in run.root.glob("**/eval/*.eval.json")]
+    gates = [found["gates"] for stage in stages for found in stage["rounds"] if found["gates"]]
+    return {
+        "training": sum(stage["training"]["generated_tokens"] for stage in stages),
+        "evaluation": sum(report["generated_tokens"] for report in reports),
+        "probes": sum(report["probe_tokens"] for report in gates),
+        "roles": sum(said["tokens"] for stage in stages for said in answers(stage)),
+    }
+
+
+def replays(
+    environment: Environment, instances: Sequence[Any], before: Sequence[Rollout], after: Sequence[Rollout]
+) -> list[dict[str, Any]]:
+    """Validation failures of the starting checkpoint beside a later checkpoint's answers to the same instances.
+
+    Solved ones first, of as many cells and kinds of failure as possible, then some that are still open.
+    """
+    by_id = {instance.id: instance for instance in instances}
+    later = {row.id: row for row in after if row.sample == 0}
+    failed = [row for row in before if row.sample == 0 and not row.valid and row.id in later]
+    solved = spread([row for row in failed if later[row.id].valid], REPLAYS_SOLVED)
+    still = spread([row for row in failed if not later[row.id].valid], REPLAYS_OPEN)
+    return [replay(environment, by_id[row.id], row, later[row.id]) for row in [*solved, *still]]
+
+
+def spread(candidates: Sequence[Rollout], n: int) -> list[Rollout]:
+    """Up to n rows, one from each group (cell, outcome): new cells first, hardest first, then the other outcomes."""
+    groups: dict[tuple[str, str], Rollout] = {}
+    for row in reversed(candidates):
+        groups.setdefault((row.cell, row.outcome), row)
+    first: dict[str, Rollout] = {}
+    for (cell, _), row in groups.items():
+        first.setdefault(cell, row)
+    others = [row for row in groups.values() if row not in first.values()]
+    return [*first.values(), *others][:n]
+
+
+def replay(environment: Environment, instance: Any, before: Rollout, after: Rollout) -> dict[str, Any]:
+    """Both answers executed up to their first fault, with the picture that they are drawn on."""
+    return {
+        "id": instance.id,
+        "cell": environment.cell(instance),
+        "picture": environment.picture(instance),
+        "before": _film(environment, instance, before),
+        "after": _film(environment, instance, after),
+    }
+
+
+def _film(environment: Environment, instance: Any, row: Rollout) -> dict[str, Any]:
+    played = environment.replay(instance, row.answer)
+    fault = played.verdict.fault
+    return {
+        "states": played.states,
+        "outcome": played.verdict.outcome,
+        "valid": played.verdict.valid,
+        "fault": fault.model_dump(mode="json") if fault else None,
+        "answer": row.answer[:ANSWER_SHOWN],
+    }

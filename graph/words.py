@@ -1,0 +1,42 @@
+"""Role answers, findings and figures in one line each: the same words on the terminal, in the log and in the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def signed(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def change(data: dict[str, Any]) -> str:
+    value = data.get("value")
+    return f"{data['path']} {data['op']}" + (f" {value:g}" if value is not None else "")
+
+
+def answer(parsed: dict[str, Any] | None) -> str:
+    """One line of any role's parsed answer."""
+    if parsed is None:
+        return "no usable answer"
+    if "dominant_fault" in parsed:
+        standings = [f"{cell} {standing}" for cell, standing in parsed["cells"].items()]
+        return f"{parsed['summary']} [{parsed['dominant_fault']}; {', '.join(standings)}]"
+    if "changes" in parsed:
+        moves = ", ".join(change(one) for one in parsed["changes"]) or "no change"
+        return f"{parsed['rationale']} [{moves}]"
+    if "verdict" in parsed:
+        conditions = ", ".join(change(one) for one in parsed["conditions"])
+        return f"{parsed['verdict']}: {parsed['reason']}" + (f" [{conditions}]" if conditions else "")
+    return f"{parsed['steps']} steps, learning rate x{parsed['learning_rate_scale']:g}: {parsed['reason']}"
+
+
+def gates(report: dict[str, Any]) -> str:
+    """One line of a gate report: what failed with its figures, or that all passed."""
+    failed = [finding for finding in report["findings"] if not finding["passed"]]
+    if not failed:
+        return f"all {len(report['findings'])} gates passed"
+    return "; ".join(f"{one['gate']} failed: {one['reason']}" for one in failed)

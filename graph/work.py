@@ -1,0 +1,123 @@
+"""What all nodes of a run share: settings, environment, profile, roles, files, clock, and the loaded checkpoints."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer.profile import Profile
+
+from agents.rolespec import RoleSpec
+from envsim.api import Environment
+from graph import layout
+from graph.progress import Reporter
+from graph.rundir import RunDir
+from graph.settings import RunSettings
+from graph.state import Pointer, RunState
+from graph.timing import Clock
+from trainer.evaluate import evaluate, report_path
+from trainer.policy import Policy, TransformersPolicy
+from trainer.spec import EvalReport, ModelRef
+
+KEPT_POLICIES = 2
+"""Loaded checkpoints: the current one, and the base or champion that a role may speak with."""
+
+
+@dataclass
+class Work:
+    """One run in this process. Only ``run`` and its files outlive it."""
+
+    run: RunDir
+    settings: RunSettings
+    profile: Profile
+    environment: Environment
+    roles: Mapping[str, RoleSpec]
+    start: ModelRef
+    identity: dict[str, Any]
+    reporter: Reporter
+    clock: Clock
+    session: str
+    _policies: dict[str, Policy] = field(default_factory=dict)
+    _sets: dict[str, list[Any]] = field(default_factory=dict)
+
+    def seed(self, *parts: object) -> int:
+        """A seed that depends on the run's seed and on what it is for, in [0, 2^31)."""
+        text = ":".join(str(part) for part in (self.settings.seed, *parts))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+    def initial_config(self) -> Any:
+        given = self.settings.initial_config
+        return (
+            self.environment.default_config() if given is None else self.environment.config_model.model_validate(given)
+        )
+
+    def config(self, name: str) -> Any:
+        """A configuration file of the run."""
+        return self.environment.config_model.model_validate(self.run.read(name))
+
+    def frozen_set(self, name: str) -> list[Any]:
+        """A frozen set, or its evenly spaced part if the profile asks for fewer instances."""
+        if name not in self._sets:
+            with self.clock.span("instances"), self.reporter.bar(f"{name} set") as update:
+                whole = self.environment.frozen_set(name, progress=update)
+            self._sets[name] = thinned(whole, self.profile.evaluation.size_of(name))
+        return self._sets[name]
+
+    def reference(self, pointer: Pointer) -> ModelRef:
+        return ModelRef(path=str(self.run.root / pointer["path"]), sha256=pointer["sha256"])
+
+    def policy(self, pointer: Pointer) -> Policy:
+        """The checkpoint in memory; it is loaded once and makes room for the next one."""
+        key = pointer["sha256"]
+        if key not in self._policies:
+            while len(self._policies) >= KEPT_POLICIES:
+                del self._policies[next(iter(self._policies))]
+            gc.collect()
+            with self.clock.span("start-up"):
+                self._policies[key] = TransformersPolicy(self.reference(pointer), threads=self.profile.threads)
+        self._policies[key] = self._policies.pop(key)
+        return self._policies[key]
+
+    def evaluate(self, pointer: Pointer, set_name: str) -> EvalReport:
+        """Greedy evaluation of a checkpoint on a frozen set, read if it was done before."""
+        directory = self.run.path(layout.eval_dir(pointer["stage"]))
+        done = report_path(directory, set_name)
+        if done.is_file():
+            report = EvalReport.model_validate_json(done.read_text(encoding="utf-8"))
+            if report.model_sha256 == pointer["sha256"]:
+                return report
+        instances = self.frozen_set(set_name)
+        policy = self.policy(pointer)
+        with self.clock.span("evaluation"), self.reporter.bar(f"evaluating on {set_name}") as update:
+            return evaluate(
+                policy,
+                self.environment,
+                instances,
+                set_name=set_name,
+                model_sha256=pointer["sha256"],
+                style=self.profile.style,
+                generation=self.profile.evaluation.generation,
+                directory=directory,
+                keep_failures=set_name == "validation",
+                progress=update,
+            )
+
+
+def thinned(instances: Sequence[Any], n: int | None) -> list[Any]:
+    """n evenly spaced instances of a set in its order, all of them if n is None or not smaller."""
+    if n is None or n >= len(instances):
+        return list(instances)
+    return [instances[i * len(instances) // n] for i in range(n)]
+
+
+def start_pointer(work: Work, anchor: float) -> Pointer:
+    return Pointer(stage=-1, path=str(Path(work.start.path).absolute()), sha256=work.start.sha256, anchor=anchor)
+
+
+def named_pointers(work: Work, state: RunState) -> dict[str, Pointer]:
+    """The checkpoints that a role's ``model`` may name."""
+    return {"inherit": state["current"], "champion": state["champion"], "base": start_pointer(work, 0.0)}

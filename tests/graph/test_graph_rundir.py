@@ -1,0 +1,114 @@
+"""The run directory: atomic files, made once from the same inputs, one lock, and refusals that write nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graph.rundir import RunDir, open_run
+from graph.settings import SettingsError
+from graph.timing import Clock, total
+
+IDENTITY = {"settings": {"seed": 0, "stages": 3}}
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from graph.rundir import open_run
+with open_run(Path(sys.argv[1]), {"settings": {"seed": 0, "stages": 3}}, resume=True):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_file_is_made_once_from_the_same_inputs(tmp_path: Path) -> None:
+    run, made = RunDir(tmp_path), []
+    for inputs in ({"a": 1}, {"a": 1}, {"a": 2}):
+        run.once("stages/001/x.json", inputs, lambda: made.append(1) or {"n": len(made)})
+    assert run.read("stages/001/x.json") == {"n": 2}
+    assert len(made) == 2
+
+
+def test_a_file_without_its_claim_is_made_again(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.write("x.json", {"n": 1})
+    assert run.once("x.json", {}, lambda: {"n": 2}) == {"n": 2}
+
+
+def test_a_torn_event_is_left_out(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.append_event({"event": "a"})
+    with run.path("events.jsonl").open("a") as file:
+        file.write('{"event": "b", "ti')
+    assert [event["event"] for event in run.events()] == ["a"]
+
+
+def test_nan_never_reaches_a_file(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    with pytest.raises(ValueError, match="Out of range"):
+        run.write("x.json", {"n": float("nan")})
+    assert not run.exists("x.json")
+
+
+def test_a_second_process_is_refused_while_the_first_lives_and_welcome_after_its_kill(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(root)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        before = snapshot(root)
+        with pytest.raises(SettingsError, match=f'in use by another process.*"pid": {holder.pid}'):
+            open_run(root, IDENTITY, resume=True).__enter__()
+        assert snapshot(root) == before
+    finally:
+        holder.kill()
+        holder.wait()
+    with open_run(root, IDENTITY, resume=True):
+        assert json.loads((root / "lock").read_text())["pid"] != holder.pid
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_foreign_directory_is_never_touched(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(SettingsError, match="holds no run"), open_run(tmp_path, IDENTITY, resume=resume):
+        pass
+    assert snapshot(tmp_path) == {"thesis.txt": b"precious"}
+
+
+def test_a_run_needs_resume_and_its_own_configuration(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    with open_run(root, IDENTITY, resume=False):
+        pass
+    before = snapshot(root)
+    with pytest.raises(SettingsError, match="--resume"), open_run(root, IDENTITY, resume=False):
+        pass
+    other = {"settings": {"seed": 7, "stages": 3}}
+    with pytest.raises(SettingsError, match=r"settings\.seed \(was 0, now 7\)"), open_run(root, other, resume=True):
+        pass
+    assert {name: text for name, text in snapshot(root).items() if name != "lock"} == {
+        name: text for name, text in before.items() if name != "lock"
+    }
+    with open_run(root, IDENTITY, resume=True):
+        pass
+
+
+def test_every_second_belongs_to_one_category() -> None:
+    times = iter(range(100))
+    clock = Clock(now=lambda: float(next(times)))
+    with clock.span("training"), clock.span("evaluation"):
+        pass
+    seconds = clock.seconds()
+    assert seconds["training"] == 2
+    assert seconds["evaluation"] == 1
+    assert sum(seconds.values()) == 5
+    clock.move(1.5, "training", "start-up")
+    assert clock.seconds()["start-up"] == 1.5
+    assert total([seconds, seconds])["training"] == 4
