@@ -1,0 +1,59 @@
+"""A tiny environment for the trainer's tests: an answer is valid if its first character has an even code.
+
+An untrained model over bytes is right about half the time, so GRPO has a signal from the first step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from envsim.api import Fault, Instance, Message, Replay, Style, Verdict
+
+
+class ToyInstance(Instance):
+    number: int
+
+
+class ToyConfig(BaseModel):
+    pass
+
+
+class Toy:
+    name = "toy"
+    config_model = ToyConfig
+    instance_model = ToyInstance
+    outcomes = ("empty", "odd", "valid_suboptimal", "optimal")
+
+    def instances(self, n: int, start: int = 0) -> list[ToyInstance]:
+        return [
+            ToyInstance(id=f"toy-{number}", hash=f"{number:08x}", split="training", number=number)
+            for number in range(start, start + n)
+        ]
+
+    def cells(self) -> list[str]:
+        return ["even", "odd"]
+
+    def cell(self, instance: ToyInstance) -> str:
+        return "odd" if instance.number % 2 else "even"
+
+    def prompt(self, instance: ToyInstance, style: Style) -> list[Message]:
+        text = f"say {instance.number}"
+        return [{"role": "user", "content": text if style == "compact" else text + " please"}]
+
+    def score(self, instance: ToyInstance, answer: str) -> Verdict:
+        if not answer:
+            return Verdict(outcome="empty", valid=False, optimal=False, regret=1.0, fault=Fault(step=0))
+        if ord(answer[0]) % 2:
+            return Verdict(outcome="odd", valid=False, optimal=False, regret=1.0, fault=Fault(step=0))
+        optimal = len(answer) <= 2
+        outcome = "optimal" if optimal else "valid_suboptimal"
+        return Verdict(outcome=outcome, valid=True, optimal=optimal, regret=0.0 if optimal else 0.5)
+
+    def replay(self, instance: ToyInstance, answer: str) -> Replay:
+        verdict = self.score(instance, answer)
+        return Replay(states=["start", *answer], actions=list(answer), rewards=[0.0] * len(answer), verdict=verdict)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the toy environment has no {name}")

@@ -1,0 +1,123 @@
+"""`python -m trainer evaluate|stage`: one checkpoint on one set, or one stage from its spec.
+
+Exit codes: 0 done, 1 a worker failed, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from envsim.api import EnvsimError
+from envsim.registry import get
+from trainer.checkpoint import CheckpointError, resolve
+from trainer.evaluate import EvaluationError, evaluate
+from trainer.policy import TransformersPolicy
+from trainer.profile import ProfileError, load_profile
+from trainer.spec import EvalReport, StageSpec
+from trainer.stage import StageError, StageInputError, run_stage
+
+_BAD_INPUT = (CheckpointError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    _evaluate_arguments(commands.add_parser("evaluate", help="a checkpoint on a frozen set"))
+    stage = commands.add_parser("stage", help="train one stage from its spec")
+    stage.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
+    stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
+    stage.set_defaults(run=_stage)
+    options = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], None] = options.run
+    try:
+        run(options)
+    except _BAD_INPUT as error:
+        print(error, file=sys.stderr)
+        return 2
+    except StageError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, StageInputError) else 1
+    return 0
+
+
+def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", help="seedling, smollm2, a directory or a hub id; default: the profile's")
+    parser.add_argument("--profile", default="seedling", help="a shipped profile or a YAML file")
+    parser.add_argument("--set", default="anchor", help="anchor, validation, test or benchmark")
+    parser.add_argument("--environment", default="lake")
+    parser.add_argument("--directory", type=Path, required=True, help="where rollouts and report go; resumes there")
+    parser.add_argument("--limit", type=int, default=0, help="only the first N instances; 0 = all")
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 = greedy")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep-failures", action="store_true", help="replay the failures into a file as well")
+    parser.set_defaults(run=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    profile = load_profile(options.profile)
+    environment = get(options.environment)
+    ref = resolve(options.model or profile.model)
+    instances = environment.frozen_set(options.set)
+    policy = TransformersPolicy(
+        ref,
+        device=profile.device,
+        threads=profile.threads,
+        batch_size=profile.evaluation.batch_size,
+        chat_template_kwargs=profile.generation.chat_template_kwargs,
+    )
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(options.set, total=len(instances))
+        report = evaluate(
+            policy,
+            environment,
+            instances[: options.limit or None],
+            set_name=options.set,
+            model_sha256=ref.sha256,
+            style=profile.style,
+            generation=profile.generation.model_copy(update={"temperature": options.temperature}),
+            directory=options.directory,
+            samples=options.samples,
+            seed=options.seed,
+            keep_failures=options.keep_failures,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    _print(report)
+
+
+def _print(report: EvalReport) -> None:
+    table = Table("cell", "n", "valid", "optimal", "tokens", title=f"{report.set}: {report.n} tasks x {report.samples}")
+    for name, cell in report.cells.items():
+        table.add_row(name, str(cell.n), f"{cell.valid:.1%}", f"{cell.optimal:.1%}", f"{cell.mean_tokens:.1f}")
+    table.add_section()
+    table.add_row("macro", str(report.n), f"{report.macro_valid:.1%}", f"{report.macro_optimal:.1%}", "")
+    console = Console()
+    console.print(table)
+    console.print(f"{report.generated_tokens} tokens in {report.seconds:.1f} s; outcomes {report.outcomes}")
+
+
+def _stage(options: argparse.Namespace) -> None:
+    spec = StageSpec.model_validate_json(options.spec.read_text(encoding="utf-8"))
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"stage {spec.stage}", total=spec.grpo.steps)
+
+        def show(event: dict[str, Any]) -> None:
+            if event["event"] == "step":
+                bar.update(task, completed=event["step"], description=f"reward {event['reward']:.3f}")
+
+        result = run_stage(spec, options.directory, on_progress=show)
+    print(result.model_dump_json(indent=1))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

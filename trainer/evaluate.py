@@ -1,0 +1,303 @@
+"""A checkpoint on a frozen set: rollouts stream to a JSONL, the report is written last and atomically.
+
+An evaluation that was cut off goes on where it stopped and gives the rows that it would have given in one go: work is
+done in chunks of fixed size and order, each with its own seed, and a chunk that is not wholly on disk is owed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from envsim.api import Environment, Fault, Instance, Progress, Style
+from trainer.files import write_atomic
+from trainer.policy import Completion, Policy
+from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, canonical_hash
+
+CHUNK = 128
+"""Instances between two flushes. A constant, because seeds and resumption depend on it."""
+
+
+class EvaluationError(ValueError):
+    """Files of another evaluation are in the way, or rollouts do not pair."""
+
+
+class Rollout(Frozen):
+    """One answer and what the verifier said of it."""
+
+    id: str
+    cell: str
+    sample: int
+    answer: str
+    tokens: int
+    outcome: str
+    valid: bool
+    optimal: bool
+    regret: float
+    fault: Fault | None
+
+
+class Failure(Frozen):
+    """An invalid answer, executed up to its first fault."""
+
+    id: str
+    cell: str
+    sample: int
+    outcome: str
+    answer: str
+    states: list[Any]
+    actions: list[Any]
+    rewards: list[float]
+    fault: Fault | None
+
+
+class Header(Frozen):
+    """First line of a rollouts file: what the rows belong to."""
+
+    set: str
+    instances: str
+    """Hash over the ids and hashes of the instances, in order."""
+    model_sha256: str
+    style: Style
+    generation: GenerationSettings
+    samples: int
+    seed: int
+
+
+def rollouts_path(directory: Path, set_name: str) -> Path:
+    return directory / f"{set_name}.rollouts.jsonl"
+
+
+def report_path(directory: Path, set_name: str) -> Path:
+    return directory / f"{set_name}.eval.json"
+
+
+def failures_path(directory: Path, set_name: str) -> Path:
+    return directory / f"{set_name}.failures.jsonl"
+
+
+def evaluate(
+    policy: Policy,
+    environment: Environment,
+    instances: Sequence[Instance],
+    *,
+    set_name: str,
+    model_sha256: str,
+    style: Style,
+    generation: GenerationSettings,
+    directory: Path,
+    samples: int = 1,
+    seed: int = 0,
+    keep_failures: bool = False,
+    progress: Progress | None = None,
+) -> EvalReport:
+    """Answer every instance ``samples`` times, verify, and report by cell.
+
+    Args:
+        policy: whose answers count.
+        environment: gives prompts and verdicts.
+        instances: the set, in its order.
+        set_name: names the files in ``directory``.
+        model_sha256: identity of the policy's checkpoint.
+        style: prompt style.
+        generation: answer length and temperature; 0 = greedy.
+        directory: gets ``<set>.rollouts.jsonl``, ``<set>.eval.json`` and, if asked, ``<set>.failures.jsonl``.
+        samples: answers an instance.
+        seed: of the sampling.
+        keep_failures: replay the failures into ``<set>.failures.jsonl``.
+        progress: called with (answered, all) instances.
+
+    Returns:
+        The report; ``seconds`` are those of this call alone.
+
+    Raises:
+        EvaluationError: the set is empty, or files of another evaluation are in the way.
+    """
+    if not instances:
+        raise EvaluationError(f"the set {set_name!r} is empty; expected at least one instance")
+    started = time.monotonic()
+    directory.mkdir(parents=True, exist_ok=True)
+    header = Header(
+        set=set_name,
+        instances=canonical_hash([[instance.id, instance.hash] for instance in instances]),
+        model_sha256=model_sha256,
+        style=style,
+        generation=generation,
+        samples=samples,
+        seed=seed,
+    )
+    path = rollouts_path(directory, set_name)
+    done = _resume(path, header, total=len(instances))
+    if done == len(instances) and (finished := _finished(directory, set_name, keep_failures)) is not None:
+        return finished
+    with path.open("a", encoding="utf-8") as file:
+        for start in range(done, len(instances), CHUNK):
+            chunk = instances[start : start + CHUNK]
+            answers = policy.generate(
+                [environment.prompt(instance, style) for instance in chunk],
+                max_new_tokens=generation.max_new_tokens,
+                temperature=generation.temperature,
+                samples=samples,
+                # Far apart, so that the seeds of two evaluations do not meet.
+                seed=seed * 1_000_003 + start,
+            )
+            rows = _rows(environment, chunk, answers)
+            file.write("".join(row.model_dump_json() + "\n" for row in rows))
+            file.flush()
+            os.fsync(file.fileno())
+            if progress is not None:
+                progress(start + len(chunk), len(instances))
+    rollouts = read_rollouts(path)
+    if keep_failures:
+        _write_failures(environment, instances, rollouts, failures_path(directory, set_name))
+    report = summarise(header, rollouts, file_name=path.name, seconds=time.monotonic() - started)
+    write_atomic(report_path(directory, set_name), report.model_dump_json(indent=1))
+    return report
+
+
+def read_rollouts(path: Path) -> list[Rollout]:
+    """The rows of a finished rollouts file.
+
+    Raises:
+        EvaluationError: a line is no rollout.
+    """
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()[1:], start=2):
+        try:
+            rows.append(Rollout.model_validate_json(line))
+        except ValidationError as error:
+            raise EvaluationError(f"{path}, line {number} is no rollout: {error}") from error
+    return rows
+
+
+def pair(before: Sequence[Rollout], after: Sequence[Rollout]) -> tuple[list[str], list[float], list[float]]:
+    """``(cells, valid before, valid after)`` by task, samples averaged, for `trainer.statistics`.
+
+    Raises:
+        EvaluationError: the two evaluations are of different tasks.
+    """
+    left, right = _valid_by_task(before), _valid_by_task(after)
+    if left.keys() != right.keys():
+        odd = sorted(set(left) ^ set(right))[:3]
+        raise EvaluationError(f"the evaluations are of different tasks, e.g. {odd}; compare runs on the same set")
+    keys = sorted(left)
+    return [cell for cell, _ in keys], [left[key] for key in keys], [right[key] for key in keys]
+
+
+def summarise(header: Header, rollouts: Sequence[Rollout], *, file_name: str, seconds: float) -> EvalReport:
+    """Means by cell; the macro scores are means over cells."""
+    by_cell: dict[str, list[Rollout]] = defaultdict(list)
+    for row in rollouts:
+        by_cell[row.cell].append(row)
+    cells = {cell: _cell_stats(rows) for cell, rows in by_cell.items()}
+    return EvalReport(
+        set=header.set,
+        model_sha256=header.model_sha256,
+        temperature=header.generation.temperature,
+        samples=header.samples,
+        seed=header.seed,
+        n=len(rollouts) // header.samples,
+        macro_valid=sum(cell.valid for cell in cells.values()) / len(cells),
+        macro_optimal=sum(cell.optimal for cell in cells.values()) / len(cells),
+        cells=cells,
+        outcomes=dict(sorted(Counter(row.outcome for row in rollouts).items())),
+        generated_tokens=sum(row.tokens for row in rollouts),
+        seconds=seconds,
+        rollouts=file_name,
+    )
+
+
+def _cell_stats(rows: Sequence[Rollout]) -> CellStats:
+    return CellStats(
+        n=len({row.id for row in rows}),
+        valid=sum(row.valid for row in rows) / len(rows),
+        optimal=sum(row.optimal for row in rows) / len(rows),
+        outcomes=dict(sorted(Counter(row.outcome for row in rows).items())),
+        mean_tokens=sum(row.tokens for row in rows) / len(rows),
+    )
+
+
+def _valid_by_task(rollouts: Sequence[Rollout]) -> dict[tuple[str, str], float]:
+    scores: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for row in rollouts:
+        scores[row.cell, row.id].append(row.valid)
+    return {key: sum(values) / len(values) for key, values in scores.items()}
+
+
+def _rows(
+    environment: Environment, instances: Sequence[Instance], answers: Sequence[Sequence[Completion]]
+) -> Iterator[Rollout]:
+    for instance, completions in zip(instances, answers, strict=True):
+        for sample, completion in enumerate(completions):
+            verdict = environment.score(instance, completion.text)
+            yield Rollout(
+                id=instance.id,
+                cell=environment.cell(instance),
+                sample=sample,
+                answer=completion.text,
+                tokens=completion.tokens,
+                outcome=verdict.outcome,
+                valid=verdict.valid,
+                optimal=verdict.optimal,
+                regret=verdict.regret,
+                fault=verdict.fault,
+            )
+
+
+def _resume(path: Path, header: Header, *, total: int) -> int:
+    """Cut the file back to its whole chunks and say how many instances they hold; a missing file is begun."""
+    first = header.model_dump_json() + "\n"
+    if not path.exists():
+        write_atomic(path, first)
+        return 0
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if not lines or lines[0] != first:
+        raise EvaluationError(
+            f"{path} belongs to another evaluation: it begins {(lines or [''])[0].strip()[:300]!r}, expected "
+            f"{first.strip()!r}; evaluate into another directory or remove the file"
+        )
+    rows = [line for line in lines[1:] if line.endswith("\n")]
+    instances = len(rows) // header.samples
+    done = total if instances >= total else instances // CHUNK * CHUNK
+    kept = "".join([first, *rows[: done * header.samples]])
+    if kept != "".join(lines):
+        write_atomic(path, kept)
+    return done
+
+
+def _finished(directory: Path, set_name: str, keep_failures: bool) -> EvalReport | None:
+    path = report_path(directory, set_name)
+    if not path.exists() or (keep_failures and not failures_path(directory, set_name).exists()):
+        return None
+    return EvalReport.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def _write_failures(
+    environment: Environment, instances: Sequence[Instance], rollouts: Sequence[Rollout], path: Path
+) -> None:
+    by_id = {instance.id: instance for instance in instances}
+    lines = []
+    for row in rollouts:
+        if row.valid:
+            continue
+        replay = environment.replay(by_id[row.id], row.answer)
+        failure = Failure(
+            id=row.id,
+            cell=row.cell,
+            sample=row.sample,
+            outcome=row.outcome,
+            answer=row.answer,
+            states=replay.states,
+            actions=replay.actions,
+            rewards=replay.rewards,
+            fault=row.fault,
+        )
+        lines.append(json.dumps(failure.model_dump(mode="json")) + "\n")
+    write_atomic(path, "".join(lines))

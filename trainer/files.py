@@ -1,0 +1,42 @@
+"""Files that are either whole or absent: written beside the target, flushed to disk, then renamed over it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+_BLOCK = 1 << 20
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write text so that a reader, or a crash, sees the old file or the new one and never a part.
+
+    Raises:
+        OSError: the directory is missing or not writable.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames and new entries of a directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def hash_file(path: Path) -> str:
+    """sha256 of a file's bytes, read in blocks of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

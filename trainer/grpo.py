@@ -1,0 +1,386 @@
+"""One stage of GRPO with TRL, in this process. The only module that imports TRL; only the worker imports it.
+
+On a CPU rollouts go through `trainer.decoding` and the backward pass through `trainer.compaction`; the same seed gives
+the same weights, and a stage that goes on from a checkpoint ends with the weights it would have had. On a GPU vLLM
+generates in the same process (colocate); that branch builds its configuration here but has only been run on a machine
+without a GPU, so its training loop is as TRL ships it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import set_seed
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
+from trl import GRPOConfig, GRPOTrainer
+
+from envsim.api import Environment, EnvsimError
+from envsim.registry import get
+from trainer import checkpoint
+from trainer.attempts import mark_complete
+from trainer.checkpoint import CheckpointError, load, stop_tokens, weight_distance
+from trainer.compaction import KEYS, compact
+from trainer.dataset import DatasetError, read_dataset
+from trainer.decoding import decode, uniforms
+from trainer.metrics import StepMetrics, append, beat, read_stage
+from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
+from trainer.spec import ModelRef, StageResult, StageSpec, canonical_hash
+
+_TOKENIZER_FILES = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+    "vocab*",
+    "merges.txt",
+    "generation_config.json",
+)
+
+
+class TrainingInputError(ValueError):
+    """A spec that cannot be trained, found before the first step."""
+
+
+class TrainingError(RuntimeError):
+    """Training ended without having trained."""
+
+
+@dataclass
+class Clock:
+    """Seconds by purpose."""
+
+    start_up: float = 0.0
+    generation: float = 0.0
+    saving: float = 0.0
+    last_generation: float = 0.0
+    saving_since: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training left behind."""
+
+    steps: int
+    weight_change: float
+    resumed_from_step: int | None
+    clock: Clock = field(repr=False)
+
+
+class StageTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPO whose backward pass skips rows without a gradient where that is exact."""
+
+    def __init__(self, *, compacts: bool, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._compacts = compacts
+
+    def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        first = self._step % self.args.steps_per_generation == 0
+        if self.model.training and self._compacts and first and set(inputs) == KEYS:
+            self._buffered_inputs = compact(self._buffered_inputs)
+            inputs = self._buffered_inputs[0]
+        return inputs
+
+
+def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, started: float) -> Trained:
+    """Train the stage and save its model to ``output`` in float32.
+
+    Args:
+        spec: the stage.
+        attempt: directory for checkpoints, metrics and heartbeat.
+        output: where the model goes; must not exist.
+        resume: a complete checkpoint of the same spec.
+        started: wall-clock time at which the process began.
+
+    Raises:
+        TrainingInputError: the spec names a model, dataset or environment that is not as it says, or too few prompts.
+        TrainingError: fewer steps than asked for, or weights that did not move.
+    """
+    torch.set_num_threads(spec.threads)
+    set_seed(spec.seed)
+    try:
+        environment = get(spec.environment)
+        rows = training_rows(spec, environment)
+        checkpoint.verify(spec.init_model)
+        model, tokenizer = load(spec.init_model, device=spec.device)
+    except (EnvsimError, DatasetError, CheckpointError) as error:
+        raise TrainingInputError(str(error)) from error
+    clock = Clock()
+    in_process = spec.rollouts.kind == "transformers"
+    trainer = StageTrainer(
+        # The row filter is exact for this loss alone; see trainer.compaction.
+        compacts=in_process and spec.grpo.loss_type == "dapo" and spec.grpo.beta == 0,
+        model=model,
+        args=grpo_config(spec, attempt),
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_list(rows),
+        reward_funcs=reward_functions(environment),
+        rollout_func=Rollouts(spec, model, tokenizer, clock) if in_process else None,
+        peft_config=_lora(spec),
+        callbacks=[Reporter(attempt, clock, started)],
+    )
+    # TRL, and vLLM more so, reseed the process while the trainer is built.
+    set_seed(spec.seed, device_specific=True)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    if trainer.state.global_step != spec.grpo.steps:
+        raise TrainingError(
+            f"training ended after {trainer.state.global_step} steps, expected {spec.grpo.steps}; the dataset has "
+            f"{len(rows)} prompts"
+        )
+    saving = time.monotonic()
+    _save(trainer.accelerator.unwrap_model(trainer.model), Path(spec.init_model.path), output)
+    change = weight_distance(Path(spec.init_model.path), output)
+    if not 0 < change < math.inf:
+        raise TrainingError(
+            f"the weights moved by {change} after {spec.grpo.steps} steps, expected a positive finite distance; if every "
+            "group's answers earned the same there was nothing to learn: train on tasks that are sometimes solved"
+        )
+    clock.saving += time.monotonic() - saving
+    step = None if resume is None else int(resume.name.rpartition("-")[2])
+    return Trained(steps=trainer.state.global_step, weight_change=change, resumed_from_step=step, clock=clock)
+
+
+def training_rows(spec: StageSpec, environment: Environment) -> list[dict[str, Any]]:
+    """Conversational prompts with their instances as JSON strings.
+
+    Raises:
+        TrainingInputError: fewer distinct prompts than one pass of the asked number of steps needs.
+    """
+    instances = read_dataset(environment, spec.dataset)
+    prompts = [environment.prompt(instance, spec.style) for instance in instances]
+    distinct = len({canonical_hash(prompt) for prompt in prompts})
+    needed = spec.grpo.steps * spec.grpo.batch // spec.grpo.group
+    if distinct < needed:
+        # TRL would end early, or with no step at all, and only log it; a second pass would not resume exactly.
+        raise TrainingInputError(
+            f"the dataset has {distinct} distinct prompts, expected at least {needed} = {spec.grpo.steps} steps x "
+            f"{spec.grpo.batch} completions / {spec.grpo.group} a prompt; generate more or train fewer steps"
+        )
+    return [
+        {"prompt": prompt, INSTANCE_COLUMN: instance.model_dump_json()}
+        for prompt, instance in zip(prompts, instances, strict=True)
+    ]
+
+
+def grpo_config(spec: StageSpec, output: Path) -> Any:
+    """TRL's configuration of the stage: constant rate, one pass, on-policy, untruncated sampling."""
+    grpo = spec.grpo
+    micro = grpo.micro_batch or grpo.batch
+    colocate: dict[str, Any] = {}
+    if spec.rollouts.kind == "vllm_colocate":
+        colocate = {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": spec.rollouts.gpu_memory_utilization,
+            "vllm_max_model_length": spec.rollouts.max_model_length,
+            "vllm_enable_sleep_mode": spec.rollouts.sleep,
+            # The default drops whole long answers when the two engines' log-probabilities drift apart.
+            "vllm_importance_sampling_mode": "token_truncate",
+        }
+    return GRPOConfig(
+        output_dir=str(output),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=grpo.batch // micro,
+        steps_per_generation=grpo.batch // micro,
+        num_generations=grpo.group,
+        num_iterations=1,
+        learning_rate=grpo.learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=grpo.warmup_steps,
+        weight_decay=0.0,
+        optim="adamw_torch_fused",
+        max_grad_norm=grpo.max_grad_norm,
+        loss_type=grpo.loss_type,
+        scale_rewards=grpo.scale_rewards,
+        beta=grpo.beta,
+        epsilon_high=grpo.epsilon_high,
+        reward_weights=reward_weights(spec.reward),
+        max_completion_length=spec.generation.max_new_tokens,
+        temperature=spec.generation.temperature,
+        # Truncated sampling would bias the importance ratio.
+        top_p=1.0,
+        top_k=0,
+        min_p=None,
+        chat_template_kwargs=spec.generation.chat_template_kwargs or None,
+        shuffle_dataset=True,
+        seed=spec.seed,
+        bf16=grpo.bf16,
+        gradient_checkpointing=grpo.gradient_checkpointing,
+        use_cpu=spec.device == "cpu",
+        dataloader_num_workers=0,
+        dataloader_pin_memory=spec.device == "cuda",
+        save_strategy="steps",
+        save_steps=grpo.save_every,
+        save_total_limit=2,
+        logging_steps=1,
+        log_completions=False,
+        report_to="none",
+        disable_tqdm=True,
+        **colocate,
+    )
+
+
+class Rollouts:
+    """TRL's rollout function over `trainer.decoding`: a group shares its prompt's prefill.
+
+    Randomness comes from the spec's seed and the step, so a resumed stage samples as an uninterrupted one.
+    """
+
+    def __init__(
+        self, spec: StageSpec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, clock: Clock
+    ) -> None:
+        self._spec = spec
+        self._tokenizer = tokenizer
+        self._stops = stop_tokens(model, tokenizer)
+        self._clock = clock
+
+    def __call__(self, prompts: list[list[dict[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
+        """Prompt and completion ids of each of the prompts, which come already repeated, group by group."""
+        started = time.monotonic()
+        groups = [(prompt, len(list(same))) for prompt, same in groupby(prompts)]
+        encoded = self._tokenizer.apply_chat_template(
+            [prompt for prompt, _ in groups],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            **self._spec.generation.chat_template_kwargs,
+        )["input_ids"]
+        prompt_of_row = [index for index, (_, size) in enumerate(groups) for _ in range(size)]
+        length = self._spec.generation.max_new_tokens
+        seed = int(canonical_hash([self._spec.seed, trainer.state.global_step])[:15], 16)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model.eval()
+        completions = decode(
+            model,
+            encoded,
+            prompt_of_row,
+            max_new_tokens=length,
+            temperature=self._spec.generation.temperature,
+            stop_tokens=self._stops,
+            pad_token=self._tokenizer.pad_token_id,
+            draws=uniforms(len(prompts), length, seed),
+        )
+        model.train()
+        self._clock.last_generation = time.monotonic() - started
+        self._clock.generation += self._clock.last_generation
+        return {
+            "prompt_ids": [list(encoded[index]) for index in prompt_of_row],
+            "completion_ids": completions,
+            # The trainer's own log-probabilities are those of the sampling distribution.
+            "logprobs": None,
+        }
+
+
+class Reporter(TrainerCallback):  # type: ignore[misc]
+    """Writes a metrics line and a heartbeat a step, and marks checkpoints that are whole."""
+
+    def __init__(self, attempt: Path, clock: Clock, started: float) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._started = started
+        self._step_began = 0.0
+
+    def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._clock.start_up = time.time() - self._started
+        beat(self._attempt, "train", state.global_step)
+
+    def on_step_begin(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._step_began = time.monotonic()
+
+    def on_log(
+        self,
+        args: GRPOConfig,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        if logs is None or "reward" not in logs:
+            return
+        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        append(
+            self._attempt,
+            StepMetrics(
+                step=state.global_step,
+                steps=state.max_steps,
+                reward=logs["reward"],
+                valid=logs["rewards/valid/mean"],
+                optimal=logs["rewards/optimal/mean"],
+                zero_variance=logs["frac_reward_zero_std"],
+                entropy=logs["entropy"],
+                length=logs["completions/mean_length"],
+                clipped=logs["completions/clipped_ratio"],
+                tokens=round(logs["completions/mean_length"] * rows),
+                gradient_norm=logs.get("grad_norm", 0.0),
+                seconds=time.monotonic() - self._step_began,
+                generation_seconds=self._clock.last_generation,
+            ),
+        )
+        beat(self._attempt, "train", state.global_step)
+        self._clock.saving_since = time.monotonic()
+
+    def on_save(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        mark_complete(self._attempt / f"checkpoint-{state.global_step}")
+        beat(self._attempt, "train", state.global_step)
+        self._clock.saving += time.monotonic() - self._clock.saving_since
+
+
+def result_of(
+    spec: StageSpec, trained: Trained, model: Path, attempts: Sequence[Path], attempt: Path, *, started: float
+) -> StageResult:
+    """The stage's result. First and last reward are means over a fifth of the steps; seconds are this attempt's."""
+    steps = [row for row in read_stage(attempts) if row.step <= trained.steps]
+    window = max(1, len(steps) // 5)
+    total = time.time() - started
+    clock = trained.clock
+    return StageResult(
+        spec_hash=spec.identity(),
+        stage=spec.stage,
+        steps=trained.steps,
+        model=ModelRef(path=str(model), sha256=checkpoint.hash_model(model)),
+        weight_change=trained.weight_change,
+        generated_tokens=sum(row.tokens for row in steps),
+        reward_first=sum(row.reward for row in steps[:window]) / window,
+        reward_last=sum(row.reward for row in steps[-window:]) / window,
+        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
+        seconds={
+            "start_up": clock.start_up,
+            "generation": clock.generation,
+            "training": total - clock.start_up - clock.generation - clock.saving,
+            "saving": clock.saving,
+            "total": total,
+        },
+        attempt=int(attempt.name.rpartition("-")[2]),
+        resumed_from_step=trained.resumed_from_step,
+    )
+
+
+def _lora(spec: StageSpec) -> Any:
+    if spec.lora is None:
+        return None
+    peft = importlib.import_module("peft")
+    return peft.LoraConfig(
+        r=spec.lora.rank, lora_alpha=spec.lora.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+
+
+def _save(model: Any, source: Path, output: Path) -> None:
+    """Weights from training, adapters merged; everything else as the initial checkpoint has it."""
+    if hasattr(model, "merge_and_unload"):
+        model = model.merge_and_unload()
+    shutil.rmtree(output, ignore_errors=True)
+    model.to(torch.float32).save_pretrained(output)
+    for pattern in _TOKENIZER_FILES:
+        for path in source.glob(pattern):
+            shutil.copy2(path, output / path.name)

@@ -1,0 +1,85 @@
+"""What a running stage tells: one line a step, and a heartbeat.
+
+Each attempt has its own file; a step that was trained twice because an attempt died counts once, as it went last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainer.files import write_atomic
+from trainer.spec import Frozen
+
+METRICS = "metrics.jsonl"
+HEARTBEAT = "heartbeat.json"
+
+
+class StepMetrics(Frozen):
+    """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
+
+    step: int
+    steps: int
+    reward: float
+    valid: float
+    optimal: float
+    zero_variance: float
+    """Share of groups whose answers all earned the same."""
+    entropy: float
+    """Mean entropy in nats a token, over the rows that carried a gradient."""
+    length: float
+    clipped: float
+    """Share of completions cut off at the limit."""
+    tokens: int
+    gradient_norm: float
+    seconds: float
+    generation_seconds: float
+
+
+class Heartbeat(Frozen):
+    """The last sign of life: wall-clock time in seconds since the epoch, and what was going on."""
+
+    time: float
+    phase: str
+    step: int
+
+
+def beat(attempt: Path, phase: str, step: int = 0) -> None:
+    """Write the heartbeat of an attempt."""
+    write_atomic(attempt / HEARTBEAT, Heartbeat(time=time.time(), phase=phase, step=step).model_dump_json())
+
+
+def read_heartbeat(attempt: Path) -> Heartbeat | None:
+    """The heartbeat, or None before the first."""
+    path = attempt / HEARTBEAT
+    return Heartbeat.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def append(attempt: Path, metrics: StepMetrics) -> None:
+    """Add a line to the attempt's metrics."""
+    with (attempt / METRICS).open("a", encoding="utf-8") as file:
+        file.write(metrics.model_dump_json() + "\n")
+
+
+def read_attempt(attempt: Path, *, skip: int = 0) -> list[StepMetrics]:
+    """The attempt's metrics after the first ``skip`` lines; a torn last line is left for later."""
+    path = attempt / METRICS
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    rows = []
+    for number, line in enumerate(lines[skip:], start=skip + 1):
+        try:
+            rows.append(StepMetrics.model_validate_json(line))
+        except ValidationError as error:
+            raise ValueError(f"{path}, line {number} is no step: {error}") from error
+    return rows
+
+
+def read_stage(attempts: Sequence[Path]) -> list[StepMetrics]:
+    """One row a step over all attempts, in order of steps; the later attempt wins."""
+    by_step = {row.step: row for attempt in attempts for row in read_attempt(attempt)}
+    return [by_step[step] for step in sorted(by_step)]

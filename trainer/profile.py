@@ -1,0 +1,214 @@
+"""Profiles: what changes with the size of the model. Same code, other numbers.
+
+``load_profile("seedling")`` reads a shipped file; a path reads one's own. Unknown keys are errors that name the nearest
+known one.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from envsim.api import Style
+from trainer.spec import (
+    DataRef,
+    Frozen,
+    GenerationSettings,
+    GrpoSettings,
+    LoraSettings,
+    ModelRef,
+    RewardWeights,
+    StageSpec,
+    TransformersRollouts,
+    VllmColocate,
+)
+
+
+class ProfileError(ValueError):
+    """A profile is missing or does not say what a profile must."""
+
+
+class StageBounds(Frozen):
+    """Within what the trainer role may set a stage's budget."""
+
+    min_steps: int = Field(gt=0)
+    max_steps: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_steps > self.max_steps:
+            raise ValueError(f"min_steps {self.min_steps} exceeds max_steps {self.max_steps}")
+        return self
+
+
+class EvaluationSettings(Frozen):
+    """Greedy by default; ``sampled_*`` is for a second, sampled look. 0 instances = the whole set."""
+
+    batch_size: int = Field(128, gt=0)
+    anchor: int = Field(0, ge=0)
+    validation: int = Field(0, ge=0)
+    test: int = Field(0, ge=0)
+    sampled_n: int = Field(4, gt=0)
+    sampled_temperature: float = Field(1.0, gt=0)
+
+
+class ProbeSettings(Frozen):
+    """How many tasks of a proposed configuration the current policy tries, and how often."""
+
+    tasks: int = Field(64, gt=0)
+    samples: int = Field(8, gt=1)
+    temperature: float = Field(1.0, gt=0)
+
+
+class RoleGeneration(Frozen):
+    """How the same checkpoint speaks as a role."""
+
+    max_new_tokens: int = Field(gt=0)
+    temperature: float = Field(0.0, ge=0)
+
+
+class Profile(Frozen):
+    """One model on one kind of machine."""
+
+    name: str
+    model: str
+    """A source for `trainer.checkpoint.resolve`."""
+    style: Style
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = Field(2, gt=0)
+    grpo: GrpoSettings
+    bounds: StageBounds
+    generation: GenerationSettings
+    roles: RoleGeneration
+    reward: RewardWeights = RewardWeights()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    probe: ProbeSettings = ProbeSettings()
+    rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
+    lora: LoraSettings | None = None
+
+    @model_validator(mode="after")
+    def _steps_in_bounds(self) -> Self:
+        if not self.bounds.min_steps <= self.grpo.steps <= self.bounds.max_steps:
+            raise ValueError(
+                f"grpo.steps {self.grpo.steps} lies outside bounds {self.bounds.min_steps}..{self.bounds.max_steps}"
+            )
+        return self
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A shipped profile by name, or a YAML file.
+
+    Raises:
+        ProfileError: no such profile, no YAML, or an unknown or wrong value; says which and what was expected.
+    """
+    shipped = shipped_profiles()
+    if str(name_or_path) in shipped:
+        source, text = str(name_or_path), shipped[str(name_or_path)]
+    elif Path(name_or_path).is_file():
+        source, text = str(name_or_path), Path(name_or_path).read_text(encoding="utf-8")
+    else:
+        raise ProfileError(
+            f"no profile {str(name_or_path)!r}{_hint(str(name_or_path), list(shipped))}; expected one of "
+            f"{sorted(shipped)} or a YAML file"
+        )
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ProfileError(f"profile {source} is no YAML: {error}") from error
+    try:
+        return Profile.model_validate(data)
+    except ValidationError as error:
+        raise ProfileError(f"profile {source}: {_explain(error)}") from error
+
+
+def shipped_profiles() -> dict[str, str]:
+    """Names and texts of the profiles in the package."""
+    folder = files("trainer") / "profiles"
+    return {
+        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".yaml")
+    }
+
+
+def stage_spec(
+    profile: Profile,
+    *,
+    environment: str,
+    stage: int,
+    seed: int,
+    init_model: ModelRef,
+    dataset: DataRef,
+    steps: int | None = None,
+    learning_rate_scale: float = 1.0,
+) -> StageSpec:
+    """The stage that a profile makes of a model and a dataset.
+
+    Raises:
+        ProfileError: ``steps`` lies outside the profile's bounds.
+    """
+    steps = profile.grpo.steps if steps is None else steps
+    if not profile.bounds.min_steps <= steps <= profile.bounds.max_steps:
+        raise ProfileError(
+            f"a stage of {steps} steps lies outside the bounds {profile.bounds.min_steps}..{profile.bounds.max_steps} of "
+            f"profile {profile.name}"
+        )
+    rate = profile.grpo.learning_rate * learning_rate_scale
+    return StageSpec(
+        environment=environment,
+        style=profile.style,
+        stage=stage,
+        seed=seed,
+        init_model=init_model,
+        dataset=dataset,
+        reward=profile.reward,
+        generation=profile.generation,
+        grpo=profile.grpo.model_copy(update={"steps": steps, "learning_rate": rate}),
+        rollouts=profile.rollouts,
+        lora=profile.lora,
+        device=profile.device,
+        threads=profile.threads,
+    )
+
+
+def prompts_needed(grpo: GrpoSettings) -> int:
+    """Distinct prompts that one pass over a stage's dataset takes."""
+    return grpo.steps * grpo.batch // grpo.group
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        hint = ""
+        if item["type"] == "extra_forbidden":
+            hint = _hint(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
+        lines.append(f"{where or 'profile'} = {_short(item['input'])}: {item['msg']}{hint}")
+    return "; ".join(lines)
+
+
+def _known_keys(path: tuple[Any, ...]) -> list[str]:
+    model: Any = Profile
+    for part in path:
+        if part in ("transformers", "vllm_colocate"):
+            model = TransformersRollouts if part == "transformers" else VllmColocate
+        elif part in getattr(model, "model_fields", {}):
+            annotation = model.model_fields[part].annotation
+            arms = [annotation, *getattr(annotation, "__args__", ())]
+            model = next((arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)), None)
+    return list(getattr(model, "model_fields", {}))
+
+
+def _hint(word: str, known: list[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,258 @@
+"""One RL stage as a job: start the worker process, or find it at work, or let another go on; judge by ``result.json``.
+
+Running a stage twice never trains it twice, and no exit code is trusted: a stage is done exactly if its result parses,
+belongs to the spec and says that all steps were done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer.attempts import (
+    attempt_identity,
+    attempts,
+    live_worker,
+    new_attempt,
+    newest_checkpoint,
+    read_result,
+    record_worker,
+    spec_path,
+)
+from trainer.metrics import read_attempt, read_heartbeat
+from trainer.spec import StageResult, StageSpec
+from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
+
+OnProgress = Callable[[dict[str, Any]], None]
+"""Called with ``{"event": "start", ...}``, then one ``{"event": "step", ...}`` a step, then ``{"event": "done", ...}``."""
+
+STALE_SECONDS = 900.0
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 10.0
+_LOG = "train.log"
+_TAIL = 30
+
+
+class StageError(RuntimeError):
+    """A stage cannot be done: bad input, another stage's directory, or a worker that failed."""
+
+
+class StageInputError(StageError):
+    """The caller must change the spec or the directory; no worker was to blame."""
+
+
+class StageCancelled(StageError):
+    """The caller asked to stop; the worker is gone and the stage can be resumed."""
+
+
+def run_stage(
+    spec: StageSpec,
+    directory: Path,
+    *,
+    on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
+    stale_seconds: float = STALE_SECONDS,
+    retries: int = 1,
+) -> StageResult:
+    """Train the stage in its directory, or return the result that lies there.
+
+    Args:
+        spec: the stage.
+        directory: ``stages/NNN``; created if missing.
+        on_progress: told of the start, each step and the end.
+        stop: when set, the worker is ended and StageCancelled raised. So it is on any exception, KeyboardInterrupt too.
+        stale_seconds: a worker without a heartbeat for so long is killed.
+        retries: new attempts after a worker that was killed or hung; one that failed by itself would fail again.
+
+    Raises:
+        StageError: bad spec, a directory of another spec, or a failed worker; with the end of its log.
+    """
+    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries)
+    try:
+        while (result := supervision.step()) is None:
+            if stop is not None and stop.is_set():
+                raise StageCancelled(f"stage {spec.stage} was stopped; run it again to go on from its last checkpoint")
+            time.sleep(_POLL_SECONDS)
+    finally:
+        supervision.close()
+    return result
+
+
+async def arun_stage(
+    spec: StageSpec,
+    directory: Path,
+    *,
+    on_progress: OnProgress | None = None,
+    stale_seconds: float = STALE_SECONDS,
+    retries: int = 1,
+) -> StageResult:
+    """`run_stage` for an event loop; cancelling the task ends the worker."""
+    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries)
+    try:
+        while (result := supervision.step()) is None:
+            await asyncio.sleep(_POLL_SECONDS)
+    finally:
+        supervision.close()
+    return result
+
+
+def check_spec(spec: StageSpec) -> None:
+    """Raises StageInputError for numbers that do not go together or would train nothing."""
+    grpo = spec.grpo
+    micro = grpo.micro_batch or grpo.batch
+    if grpo.batch % grpo.group:
+        raise StageInputError(
+            f"grpo.batch {grpo.batch} is no multiple of grpo.group {grpo.group}; groups must be whole"
+        )
+    if grpo.batch % micro:
+        raise StageInputError(f"grpo.batch {grpo.batch} is no multiple of grpo.micro_batch {micro}")
+    needed = grpo.steps * grpo.batch // grpo.group
+    if spec.dataset.n < needed:
+        raise StageInputError(
+            f"the dataset has {spec.dataset.n} prompts, expected at least {needed} = {grpo.steps} steps x {grpo.batch} "
+            f"completions / {grpo.group} a prompt; generate more or train fewer steps"
+        )
+    if spec.generation.temperature == 0:
+        raise StageInputError("generation.temperature is 0: greedy answers of a group are all alike; expected > 0")
+    if spec.rollouts.kind == "vllm_colocate" and spec.device != "cuda":
+        raise StageInputError(f"rollouts vllm_colocate need device cuda, got {spec.device}; use rollouts transformers")
+
+
+class Supervision:
+    """Looks after the worker of one stage; `step` never blocks for long, `close` leaves no worker behind."""
+
+    def __init__(
+        self, spec: StageSpec, directory: Path, on_progress: OnProgress | None, stale_seconds: float, retries: int
+    ) -> None:
+        check_spec(spec)
+        self._spec = spec
+        self._identity = spec.identity()
+        self._directory = directory.resolve()
+        self._tell = on_progress or (lambda _: None)
+        self._stale_seconds = stale_seconds
+        self._retries = retries
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+        self._attempt: Path | None = None
+        self._told = 0
+        self._began = time.time()
+
+    def step(self) -> StageResult | None:
+        """The result once there is one; until then starts, watches and replaces workers. Raises StageError."""
+        if self._attempt is None:
+            return self._result() or self._start()
+        self._report(self._attempt)
+        if self._alive():
+            self._watch(self._attempt)
+            return None
+        self._report(self._attempt)
+        if (result := self._result()) is not None:
+            self._tell({"event": "done", **result.model_dump(mode="json")})
+            return result
+        return self._recover(self._attempt)
+
+    def close(self) -> None:
+        """End the worker's process group, if it still runs."""
+        if self._pid is None or not self._alive():
+            return
+        for sign, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
+            try:
+                os.killpg(self._pid, sign)
+            except ProcessLookupError:
+                return
+            deadline = time.monotonic() + patience
+            while time.monotonic() < deadline:
+                if not self._alive():
+                    return
+                time.sleep(0.05)
+
+    def _result(self) -> StageResult | None:
+        result = read_result(self._directory)
+        if result is None:
+            return None
+        if result.spec_hash != self._identity:
+            raise StageInputError(
+                f"{self._directory} holds the result of another spec ({result.spec_hash[:12]}, expected "
+                f"{self._identity[:12]}); give each stage its own directory"
+            )
+        whole = result.steps == self._spec.grpo.steps and Path(result.model.path).is_dir()
+        return result if whole else None
+
+    def _start(self) -> None:
+        for attempt in reversed(attempts(self._directory)):
+            identity = attempt_identity(attempt)
+            if identity not in (None, self._identity):
+                raise StageInputError(
+                    f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give each "
+                    "stage its own directory"
+                )
+            pid = live_worker(attempt)
+            if pid is not None:
+                self._child, self._pid, self._attempt, self._told = None, pid, attempt, 0
+                self._tell({"event": "start", "attempt": attempt.name, "attached": True, "resumed_from": None})
+                return
+        found = newest_checkpoint(self._directory)
+        attempt = new_attempt(self._directory, self._spec)
+        command = [sys.executable, "-P", "-m", "trainer.worker"]
+        command += ["--spec", str(spec_path(attempt)), "--directory", str(attempt)]
+        if found is not None:
+            command += ["--resume", str(found[1])]
+        with (attempt / _LOG).open("ab") as log:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(self._spec.threads), "PYTHONHASHSEED": "0"},
+            )
+        self._pid, self._attempt, self._told, self._began = self._child.pid, attempt, 0, time.time()
+        record_worker(attempt, self._child.pid)
+        resumed = None if found is None else found[0]
+        self._tell({"event": "start", "attempt": attempt.name, "attached": False, "resumed_from": resumed})
+
+    def _alive(self) -> bool:
+        if self._child is not None:
+            return self._child.poll() is None
+        return self._pid is not None and self._attempt is not None and live_worker(self._attempt) == self._pid
+
+    def _watch(self, attempt: Path) -> None:
+        heartbeat = read_heartbeat(attempt)
+        last = self._began if heartbeat is None else heartbeat.time
+        if time.time() - last > self._stale_seconds:
+            self.close()
+
+    def _report(self, attempt: Path) -> None:
+        for metrics in read_attempt(attempt, skip=self._told):
+            self._told += 1
+            self._tell({"event": "step", **metrics.model_dump(mode="json")})
+
+    def _recover(self, attempt: Path) -> None:
+        code = None if self._child is None else self._child.returncode
+        if code == EXIT_HELD:
+            # A worker that an earlier supervisor started won the race for the stage.
+            self._attempt = None
+            time.sleep(_POLL_SECONDS)
+            return
+        killed = code is None or code < 0
+        if killed and self._retries > 0:
+            self._retries -= 1
+            self._attempt = None
+            return
+        log = attempt / _LOG
+        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:] if log.exists() else []
+        how = (
+            "ended" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        )
+        kind = StageInputError if code == EXIT_BAD_INPUT else StageError
+        raise kind(
+            f"the worker of stage {self._spec.stage} {how} without a result; the end of {log}:\n" + "\n".join(tail)
+        )

@@ -1,0 +1,100 @@
+"""`python -m trainer.worker --spec FILE --directory DIR`: trains one stage and writes its result.
+
+DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker at
+a time holds the stage's lock, so two supervisors cannot train it twice. Exit codes: 0 done, 1 failed, 2 bad input,
+3 another worker holds the stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from trainer.attempts import LOCK, RESULT, attempts, record_worker
+from trainer.files import write_atomic
+from trainer.metrics import beat
+from trainer.spec import StageSpec
+
+EXIT_BAD_INPUT = 2
+EXIT_HELD = 3
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line. Returns the exit code."""
+    started = time.time()
+    parser = argparse.ArgumentParser(prog="python -m trainer.worker", description=__doc__.partition("\n")[0])
+    parser.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
+    parser.add_argument("--directory", type=Path, required=True, help="the attempt's directory, inside the stage's")
+    parser.add_argument("--resume", type=Path, help="a complete checkpoint to go on from")
+    options = parser.parse_args(arguments)
+    try:
+        spec = StageSpec.model_validate_json(options.spec.read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as error:
+        _refuse(f"--spec {options.spec} is no stage spec: {error}")
+    attempt: Path = options.directory.resolve()
+    attempt.mkdir(parents=True, exist_ok=True)
+    with _hold(attempt.parent):
+        record_worker(attempt, os.getpid())
+        beat(attempt, "start")
+        _work(spec, attempt, options.resume, started)
+    return 0
+
+
+def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -> None:
+    os.environ.update(_ENVIRONMENT)
+    if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
+        # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
+        sys.modules["vllm"] = None  # type: ignore[assignment]
+    # Here and not above: the import takes seconds, and the lock must be held before.
+    from trainer.grpo import TrainingInputError, result_of, train
+
+    stage = attempt.parent
+    staged = stage / f".model.{attempt.name}"
+    try:
+        trained = train(spec, attempt, staged, resume=resume, started=started)
+    except TrainingInputError as error:
+        _refuse(str(error))
+    model = stage / "model"
+    # Left by a worker that died between the model and the result.
+    shutil.rmtree(model, ignore_errors=True)
+    staged.rename(model)
+    result = result_of(spec, trained, model, attempts(stage), attempt, started=started)
+    write_atomic(stage / RESULT, result.model_dump_json(indent=1))
+    beat(attempt, "done", result.steps)
+
+
+@contextmanager
+def _hold(stage: Path) -> Iterator[None]:
+    with (stage / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another worker holds {stage / LOCK}; attach to it or end it first", file=sys.stderr)
+            raise SystemExit(EXIT_HELD) from None
+        yield
+
+
+def _refuse(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(EXIT_BAD_INPUT)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
