@@ -1,0 +1,139 @@
+"""Role files: what is shipped loads, and every fault is refused with a line that says what to do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agents.__main__ import main
+from agents.roles import RoleError, load_roles, roles_hash
+from agents.rolespec import PACKAGE, RoleSpec
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    target = tmp_path / "roles"
+    shutil.copytree(PACKAGE / "roles", target)
+    return target
+
+
+def edit(folder: Path, role: str, **changes: Any) -> None:
+    file = folder / f"{role}.yaml"
+    data = yaml.safe_load(file.read_text())
+    data.update(changes)
+    file.write_text(yaml.safe_dump(data))
+
+
+def faults(folder: Path) -> str:
+    with pytest.raises(RoleError) as caught:
+        load_roles(folder)
+    return str(caught.value)
+
+
+def test_shipped_roles_stand_in_the_order_of_their_places(roles: dict[str, RoleSpec]) -> None:
+    assert list(roles) == ["failure_analyst", "config_designer", "safety_critic", "trainer"]
+    assert {role.on_failure for role in roles.values()} == {"rule"}
+
+
+def test_a_copy_of_the_shipped_roles_is_the_same_set(folder: Path, roles: dict[str, RoleSpec]) -> None:
+    assert roles_hash(load_roles(folder)) == roles_hash(roles)
+
+
+def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]) -> None:
+    own = folder / "prompts" / "compact"
+    own.mkdir(parents=True)
+    (own / "trainer.system.j2").write_text("another budget")
+    assert roles_hash(load_roles(folder)) != roles_hash(roles)
+
+
+@pytest.mark.parametrize(
+    ("role", "changes", "expected"),
+    [
+        ("trainer", {"instrutions": "x"}, "trainer.yaml: instrutions: unknown key"),
+        ("trainer", {"inptus": []}, "did you mean 'inputs'"),
+        ("trainer", {"limits": {"max_repair": 1}}, "limits.max_repair: unknown key; did you mean 'max_repairs'"),
+        ("trainer", {"limits": {"max_repairs": 99}}, "less than or equal to 5, got 99"),
+        ("trainer", {"name": "Trainer One"}, "String should match pattern"),
+        ("trainer", {"name": "coach"}, "differs from the file name; call the file coach.yaml"),
+        ("trainer", {"schema_version": 2}, "schema_version: Input should be 1, got 2"),
+        ("trainer", {"kind": "shell"}, "kind: Input should be 'llm', got 'shell'"),
+        ("trainer", {"model": "gpt"}, "got 'gpt'"),
+        ("trainer", {"model": {"base_url": "ftp://x", "name": "m"}}, "got 'ftp://x'"),
+        ("trainer", {"on_failure": "ignore"}, "on_failure: Input should be 'rule' or 'stop', got 'ignore'"),
+        ("trainer", {"approval": "maybe"}, "got 'maybe'"),
+        ("trainer", {"inputs": ["evidenec", "proposal", "bounds"]}, "unknown input 'evidenec'; did you mean 'evidence'"),
+        ("trainer", {"inputs": ["evidence", "evidence"]}, "'evidence' is listed twice"),
+        ("trainer", {"inputs": ["evidence", "proposal"]}, "uses 'bounds', which the role does not declare"),
+        ("trainer", {"inputs": ["evidence", "proposal", "bounds", "knobs"]}, "does not use the declared input 'knobs'"),
+        ("trainer", {"output": "Budgte"}, "unknown output 'Budgte'; did you mean 'Budget'"),
+        ("trainer", {"writes": "proposal"}, "'proposal' cannot hold a Budget; expected 'budget'"),
+        ("trainer", {"tools": ["launch_stag"]}, "unknown tool 'launch_stag'; did you mean 'launch_stage'"),
+        ("trainer", {"prompt": {"system": "no.system.j2", "user": "trainer.user.j2"}}, "no.system.j2: no such file"),
+        ("trainer", {"place": {"after": ["safety_critc"]}}, "'safety_critc'; did you mean 'safety_critic'"),
+        ("trainer", {"place": {"after": ["gates"]}}, "nothing that writes 'critique' stands between 'gates' and it"),
+        ("safety_critic", {"place": {"after": ["config_designer"]}}, "nothing that writes 'critique' stands between"),
+        ("failure_analyst", {"place": {"after": ["trainer"]}}, "wait for one another"),
+        ("failure_analyst", {"enabled": False}, "unknown or disabled node 'failure_analyst'"),
+        ("safety_critic", {"enabled": False}, "unknown or disabled node 'safety_critic'"),
+        ("trainer", {"enabled": False}, "no enabled role writes 'budget'"),
+        ("config_designer", {"place": {"after": ["evidence"]}}, "nobody placed before it writes 'diagnosis'"),
+    ],
+)
+def test_a_fault_is_refused(folder: Path, role: str, changes: dict[str, Any], expected: str) -> None:
+    edit(folder, role, **changes)
+    assert expected in faults(folder)
+
+
+def test_a_missing_key_is_named(folder: Path) -> None:
+    file = folder / "trainer.yaml"
+    file.write_text(file.read_text().replace("writes: budget\n", ""))
+    assert "trainer.yaml: writes: missing" in faults(folder)
+
+
+def test_a_key_written_twice_is_refused(folder: Path) -> None:
+    file = folder / "trainer.yaml"
+    file.write_text(file.read_text() + "name: other\n")
+    assert "the key 'name' is written twice" in faults(folder)
+
+
+def test_a_reserved_name_is_refused(folder: Path) -> None:
+    (folder / "trainer.yaml").rename(folder / "gates.yaml")
+    edit(folder, "gates", name="gates")
+    assert "'gates' is reserved" in faults(folder)
+
+
+def test_two_writers_of_one_key_are_refused(folder: Path) -> None:
+    shutil.copy(folder / "trainer.yaml", folder / "coach.yaml")
+    edit(folder, "coach", name="coach")
+    assert "coach and trainer: both write 'budget'" in faults(folder)
+
+
+def test_a_broken_template_is_refused(folder: Path) -> None:
+    own = folder / "prompts" / "full"
+    own.mkdir(parents=True)
+    (own / "trainer.user.j2").write_text("{% if bounds %}")
+    assert "prompt full/trainer.user.j2: line 1" in faults(folder)
+
+
+def test_all_faults_are_told_at_once(folder: Path) -> None:
+    edit(folder, "trainer", output="X", tools=["y"])
+    text = faults(folder)
+    assert "unknown output 'X'" in text
+    assert "unknown tool 'y'" in text
+
+
+@pytest.mark.parametrize("content", ["- a list", "", "a: [1"])
+def test_no_mapping_is_refused(folder: Path, content: str) -> None:
+    (folder / "trainer.yaml").write_text(content)
+    assert "trainer.yaml: " in faults(folder)
+
+
+def test_validate_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(folder)]) == 0
+    assert "4 roles are sound" in capsys.readouterr().out
+    assert main(["validate", str(folder / "nowhere")]) == 2
+    assert "not a directory" in capsys.readouterr().err
