@@ -8,6 +8,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ def resolve(source: str, *, cache: Path = DEFAULT_CACHE) -> ModelRef:
         return reference(Path(source))
     if source.count("/") != 1 or source.startswith((".", "/")):
         raise CheckpointError(
-            f"model source {source!r} is no directory; expected 'seedling', 'smollm2', a checkpoint directory or a hub id "
-            "'owner/name'"
+            f"model source {source!r} is no directory; expected 'seedling', 'smollm2', a checkpoint directory or a hub "
+            "id 'owner/name'"
         )
     try:
         return reference(Path(snapshot_download(source, allow_patterns=list(_CONTENT))))
@@ -118,7 +119,8 @@ def load(
         model = AutoModelForCausalLM.from_pretrained(ref.path, dtype=dtype, local_files_only=True)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {ref.path} does not load: {error}") from error
-    return model.to(device).eval(), load_tokenizer(ref)
+    torch.nn.Module.to(model, device)
+    return model, load_tokenizer(ref)
 
 
 def load_tokenizer(ref: ModelRef) -> PreTrainedTokenizerBase:
@@ -194,7 +196,7 @@ def _smollm2(cache: Path) -> Path:
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     # The weights are plain float32 now; without this the directory would claim to be quantised.
-    model.hf_quantizer = None
+    setattr(model, "hf_quantizer", None)  # noqa: B010
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     cache.mkdir(parents=True, exist_ok=True)
@@ -207,8 +209,6 @@ def _smollm2(cache: Path) -> Path:
 
 
 def _wheel_files(package: str) -> Iterator[Path]:
-    from importlib.metadata import PackageNotFoundError, files
-
     try:
         listed = files(package.replace("_", "-")) or []
     except PackageNotFoundError:

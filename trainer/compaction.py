@@ -1,8 +1,8 @@
 """Spend the backward pass only where there is a gradient: rows of a group that all earned the same weigh nothing.
 
 Under the ``dapo`` loss with no KL term a row with advantage 0 adds exactly 0 to the loss, whose divisor counts all
-tokens of the batch and stays as it is. Dropping such rows, sorting the rest by length and cutting the padding leaves the
-gradient as it was, up to the order of summation.
+tokens of the batch and stays as it is. Dropping such rows, sorting the rest by length and cutting the padding leaves
+the gradient as it was, up to the order of summation.
 """
 
 from __future__ import annotations

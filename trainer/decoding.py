@@ -7,11 +7,13 @@ truncation of the distribution, so it is on-policy for GRPO. It works on any dec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from envsim.api import Message
 
 # Re-packing the cache copies it whole, so rows leave in groups of at least this share of the batch.
 _REPACK_SHARE = 8
@@ -25,6 +27,16 @@ class Constraint(Protocol):
 
     def accept(self, row: int, token: int) -> bool:
         """Advance one row by one token; True if nothing may follow."""
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[list[Message]], template_arguments: Mapping[str, Any]
+) -> list[list[int]]:
+    """Token ids of conversations as the chat template renders them, ready for the answer."""
+    rendered: Any = tokenizer.apply_chat_template(
+        list(prompts), add_generation_prompt=True, tokenize=True, return_dict=True, **template_arguments
+    )
+    return [list(ids) for ids in rendered["input_ids"]]
 
 
 def uniforms(rows: int, length: int, seed: int) -> torch.Tensor:

@@ -27,8 +27,13 @@ class Grammars:
         info = xgrammar.TokenizerInfo.from_huggingface(
             tokenizer, vocab_size=vocabulary, stop_token_ids=sorted(stop_tokens)
         )
+        self._controls = _control_tokens(info)
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
         self._compiled: dict[str, xgrammar.CompiledGrammar] = {}
+
+    def rows(self, schema: dict[str, Any], rows: int) -> GrammarRows:
+        """A constraint for so many answers. Raises GrammarError."""
+        return GrammarRows(self.compile(schema), self._controls, rows)
 
     def compile(self, schema: dict[str, Any]) -> xgrammar.CompiledGrammar:
         """The grammar of a schema, compiled once.
@@ -50,7 +55,9 @@ class Grammars:
 class GrammarRows:
     """A `trainer.decoding.Constraint`: one matcher a row, all under the same grammar."""
 
-    def __init__(self, compiled: xgrammar.CompiledGrammar, rows: int) -> None:
+    def __init__(self, compiled: xgrammar.CompiledGrammar, controls: torch.Tensor, rows: int) -> None:
+        """``controls`` are the indices of tokens that no one-line JSON may hold."""
+        self._controls = controls
         self._matchers = [xgrammar.GrammarMatcher(compiled) for _ in range(rows)]
         self._vocabulary = compiled.tokenizer_info.vocab_size
 
@@ -61,9 +68,17 @@ class GrammarRows:
             if not self._matchers[row].is_terminated():
                 self._matchers[row].fill_next_token_bitmask(bits, index)
         xgrammar.apply_token_bitmask_inplace(logits, bits.to(logits.device))
+        # xgrammar lets raw control characters into strings of limited length, where JSON wants them escaped.
+        logits[:, self._controls.to(logits.device)] = -torch.inf
 
     def accept(self, row: int, token: int) -> bool:
         matcher = self._matchers[row]
         if not matcher.accept_token(token):
             raise GrammarError(f"token {token} was chosen against the grammar of row {row}")
         return bool(matcher.is_terminated())
+
+
+def _control_tokens(info: xgrammar.TokenizerInfo) -> torch.Tensor:
+    return torch.tensor(
+        [index for index, text in enumerate(info.decoded_vocab) if any(byte < 32 for byte in text)], dtype=torch.long
+    )

@@ -12,29 +12,25 @@ import importlib
 import math
 import shutil
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import set_seed
-from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
-from trl import GRPOConfig, GRPOTrainer
+from accelerate.utils import set_seed  # type: ignore[import-untyped]
+from datasets import Dataset  # type: ignore[attr-defined]
+from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from envsim.api import Environment, EnvsimError
 from envsim.registry import get
 from trainer import checkpoint
-from trainer.attempts import mark_complete
-from trainer.checkpoint import CheckpointError, load, stop_tokens, weight_distance
+from trainer.checkpoint import CheckpointError, load, weight_distance
 from trainer.compaction import KEYS, compact
 from trainer.dataset import DatasetError, read_dataset
-from trainer.decoding import decode, uniforms
-from trainer.metrics import StepMetrics, append, beat, read_stage
+from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
-from trainer.spec import ModelRef, StageResult, StageSpec, canonical_hash
+from trainer.rollouts import Clock, Rollouts
+from trainer.spec import StageSpec, canonical_hash
 
 _TOKENIZER_FILES = (
     "tokenizer*",
@@ -55,17 +51,6 @@ class TrainingError(RuntimeError):
     """Training ended without having trained."""
 
 
-@dataclass
-class Clock:
-    """Seconds by purpose."""
-
-    start_up: float = 0.0
-    generation: float = 0.0
-    saving: float = 0.0
-    last_generation: float = 0.0
-    saving_since: float = 0.0
-
-
 @dataclass(frozen=True)
 class Trained:
     """What training left behind."""
@@ -76,7 +61,7 @@ class Trained:
     clock: Clock = field(repr=False)
 
 
-class StageTrainer(GRPOTrainer):  # type: ignore[misc]
+class StageTrainer(GRPOTrainer):
     """GRPO whose backward pass skips rows without a gradient where that is exact."""
 
     def __init__(self, *, compacts: bool, **arguments: Any) -> None:
@@ -85,10 +70,11 @@ class StageTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
-        first = self._step % self.args.steps_per_generation == 0
-        if self.model.training and self._compacts and first and set(inputs) == KEYS:
-            self._buffered_inputs = compact(self._buffered_inputs)
-            inputs = self._buffered_inputs[0]
+        trainer: Any = self
+        window_begins = self._step % trainer.args.steps_per_generation == 0
+        if self._compacts and window_begins and set(inputs) == KEYS:
+            trainer._buffered_inputs = compact(trainer._buffered_inputs)
+            inputs = trainer._buffered_inputs[0]
         return inputs
 
 
@@ -142,8 +128,8 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
     change = weight_distance(Path(spec.init_model.path), output)
     if not 0 < change < math.inf:
         raise TrainingError(
-            f"the weights moved by {change} after {spec.grpo.steps} steps, expected a positive finite distance; if every "
-            "group's answers earned the same there was nothing to learn: train on tasks that are sometimes solved"
+            f"the weights moved by {change} after {spec.grpo.steps} steps, expected a positive finite distance; if "
+            "every group's answers earned the same there was nothing to learn: train on tasks that are sometimes solved"
         )
     clock.saving += time.monotonic() - saving
     step = None if resume is None else int(resume.name.rpartition("-")[2])
@@ -228,141 +214,6 @@ def grpo_config(spec: StageSpec, output: Path) -> Any:
         report_to="none",
         disable_tqdm=True,
         **colocate,
-    )
-
-
-class Rollouts:
-    """TRL's rollout function over `trainer.decoding`: a group shares its prompt's prefill.
-
-    Randomness comes from the spec's seed and the step, so a resumed stage samples as an uninterrupted one.
-    """
-
-    def __init__(
-        self, spec: StageSpec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, clock: Clock
-    ) -> None:
-        self._spec = spec
-        self._tokenizer = tokenizer
-        self._stops = stop_tokens(model, tokenizer)
-        self._clock = clock
-
-    def __call__(self, prompts: list[list[dict[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
-        """Prompt and completion ids of each of the prompts, which come already repeated, group by group."""
-        started = time.monotonic()
-        groups = [(prompt, len(list(same))) for prompt, same in groupby(prompts)]
-        encoded = self._tokenizer.apply_chat_template(
-            [prompt for prompt, _ in groups],
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
-            **self._spec.generation.chat_template_kwargs,
-        )["input_ids"]
-        prompt_of_row = [index for index, (_, size) in enumerate(groups) for _ in range(size)]
-        length = self._spec.generation.max_new_tokens
-        seed = int(canonical_hash([self._spec.seed, trainer.state.global_step])[:15], 16)
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        model.eval()
-        completions = decode(
-            model,
-            encoded,
-            prompt_of_row,
-            max_new_tokens=length,
-            temperature=self._spec.generation.temperature,
-            stop_tokens=self._stops,
-            pad_token=self._tokenizer.pad_token_id,
-            draws=uniforms(len(prompts), length, seed),
-        )
-        model.train()
-        self._clock.last_generation = time.monotonic() - started
-        self._clock.generation += self._clock.last_generation
-        return {
-            "prompt_ids": [list(encoded[index]) for index in prompt_of_row],
-            "completion_ids": completions,
-            # The trainer's own log-probabilities are those of the sampling distribution.
-            "logprobs": None,
-        }
-
-
-class Reporter(TrainerCallback):  # type: ignore[misc]
-    """Writes a metrics line and a heartbeat a step, and marks checkpoints that are whole."""
-
-    def __init__(self, attempt: Path, clock: Clock, started: float) -> None:
-        self._attempt = attempt
-        self._clock = clock
-        self._started = started
-        self._step_began = 0.0
-
-    def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._clock.start_up = time.time() - self._started
-        beat(self._attempt, "train", state.global_step)
-
-    def on_step_begin(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._step_began = time.monotonic()
-
-    def on_log(
-        self,
-        args: GRPOConfig,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
-        if logs is None or "reward" not in logs:
-            return
-        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        append(
-            self._attempt,
-            StepMetrics(
-                step=state.global_step,
-                steps=state.max_steps,
-                reward=logs["reward"],
-                valid=logs["rewards/valid/mean"],
-                optimal=logs["rewards/optimal/mean"],
-                zero_variance=logs["frac_reward_zero_std"],
-                entropy=logs["entropy"],
-                length=logs["completions/mean_length"],
-                clipped=logs["completions/clipped_ratio"],
-                tokens=round(logs["completions/mean_length"] * rows),
-                gradient_norm=logs.get("grad_norm", 0.0),
-                seconds=time.monotonic() - self._step_began,
-                generation_seconds=self._clock.last_generation,
-            ),
-        )
-        beat(self._attempt, "train", state.global_step)
-        self._clock.saving_since = time.monotonic()
-
-    def on_save(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        mark_complete(self._attempt / f"checkpoint-{state.global_step}")
-        beat(self._attempt, "train", state.global_step)
-        self._clock.saving += time.monotonic() - self._clock.saving_since
-
-
-def result_of(
-    spec: StageSpec, trained: Trained, model: Path, attempts: Sequence[Path], attempt: Path, *, started: float
-) -> StageResult:
-    """The stage's result. First and last reward are means over a fifth of the steps; seconds are this attempt's."""
-    steps = [row for row in read_stage(attempts) if row.step <= trained.steps]
-    window = max(1, len(steps) // 5)
-    total = time.time() - started
-    clock = trained.clock
-    return StageResult(
-        spec_hash=spec.identity(),
-        stage=spec.stage,
-        steps=trained.steps,
-        model=ModelRef(path=str(model), sha256=checkpoint.hash_model(model)),
-        weight_change=trained.weight_change,
-        generated_tokens=sum(row.tokens for row in steps),
-        reward_first=sum(row.reward for row in steps[:window]) / window,
-        reward_last=sum(row.reward for row in steps[-window:]) / window,
-        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
-        seconds={
-            "start_up": clock.start_up,
-            "generation": clock.generation,
-            "training": total - clock.start_up - clock.generation - clock.saving,
-            "saving": clock.saving,
-            "total": total,
-        },
-        attempt=int(attempt.name.rpartition("-")[2]),
-        resumed_from_step=trained.resumed_from_step,
     )
 
 

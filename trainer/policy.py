@@ -16,7 +16,7 @@ from pydantic import Field
 
 from envsim.api import Message
 from trainer.checkpoint import load, stop_tokens
-from trainer.decoding import decode, uniforms
+from trainer.decoding import decode, encode, uniforms
 from trainer.grammar import GrammarRows, Grammars
 from trainer.spec import Frozen, ModelRef
 
@@ -82,13 +82,6 @@ class TransformersPolicy:
         self._template = dict(chat_template_kwargs or {})
         self._grammars: Grammars | None = None
 
-    def encode(self, prompts: Sequence[list[Message]]) -> list[list[int]]:
-        """Token ids of the prompts as the chat template renders them."""
-        rendered = self._tokenizer.apply_chat_template(
-            list(prompts), add_generation_prompt=True, tokenize=True, return_dict=True, **self._template
-        )
-        return [list(ids) for ids in rendered["input_ids"]]
-
     def generate(
         self,
         prompts: Sequence[list[Message]],
@@ -102,7 +95,7 @@ class TransformersPolicy:
         """See `Policy.generate`. Rows are sorted by prompt length, so a batch carries little padding."""
         if not prompts:
             return []
-        encoded = self.encode(prompts)
+        encoded = encode(self._tokenizer, prompts, self._template)
         rows = [(index, sample) for index in range(len(prompts)) for sample in range(samples)]
         draws = uniforms(len(rows), max_new_tokens, seed) if temperature > 0 else None
         order = sorted(range(len(rows)), key=lambda row: len(encoded[rows[row][0]]))
@@ -130,7 +123,7 @@ class TransformersPolicy:
     def _constraint(self, schema: dict[str, Any], rows: int) -> GrammarRows:
         if self._grammars is None:
             self._grammars = Grammars(self._tokenizer, self._model.config.vocab_size, self._stops)
-        return GrammarRows(self._grammars.compile(schema), rows)
+        return self._grammars.rows(schema, rows)
 
     def _completions(self, tokens: Sequence[list[int]]) -> list[Completion]:
         texts = self._tokenizer.batch_decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -155,8 +155,8 @@ def stage_spec(
     steps = profile.grpo.steps if steps is None else steps
     if not profile.bounds.min_steps <= steps <= profile.bounds.max_steps:
         raise ProfileError(
-            f"a stage of {steps} steps lies outside the bounds {profile.bounds.min_steps}..{profile.bounds.max_steps} of "
-            f"profile {profile.name}"
+            f"a stage of {steps} steps lies outside the bounds {profile.bounds.min_steps}..{profile.bounds.max_steps} "
+            f"of profile {profile.name}"
         )
     rate = profile.grpo.learning_rate * learning_rate_scale
     return StageSpec(

@@ -32,7 +32,7 @@ from trainer.spec import StageResult, StageSpec
 from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
 
 OnProgress = Callable[[dict[str, Any]], None]
-"""Called with ``{"event": "start", ...}``, then one ``{"event": "step", ...}`` a step, then ``{"event": "done", ...}``."""
+"""Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, and ``{"event": "done", ...}``."""
 
 STALE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
@@ -148,7 +148,9 @@ class Supervision:
     def step(self) -> StageResult | None:
         """The result once there is one; until then starts, watches and replaces workers. Raises StageError."""
         if self._attempt is None:
-            return self._result() or self._start()
+            if (result := self._result()) is None:
+                self._start()
+            return result
         self._report(self._attempt)
         if self._alive():
             self._watch(self._attempt)
@@ -157,7 +159,8 @@ class Supervision:
         if (result := self._result()) is not None:
             self._tell({"event": "done", **result.model_dump(mode="json")})
             return result
-        return self._recover(self._attempt)
+        self._recover(self._attempt)
+        return None
 
     def close(self) -> None:
         """End the worker's process group, if it still runs."""
@@ -191,8 +194,8 @@ class Supervision:
             identity = attempt_identity(attempt)
             if identity not in (None, self._identity):
                 raise StageInputError(
-                    f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give each "
-                    "stage its own directory"
+                    f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give "
+                    "each stage its own directory"
                 )
             pid = live_worker(attempt)
             if pid is not None:

@@ -1,4 +1,5 @@
-"""Is the difference real: paired bootstrap of the macro score, McNemar's exact test, Holm's correction, Wilson's interval.
+"""Is the difference real: paired bootstrap of a macro score, McNemar's exact test, Holm's correction, Wilson's
+interval.
 
 All scores are shares in [0, 1]; all tests are two-sided.
 """
@@ -132,4 +133,5 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # The ends at 0 and n successes are exact in theory and off by a rounding here.
+    return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))

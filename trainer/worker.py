@@ -1,7 +1,7 @@
 """`python -m trainer.worker --spec FILE --directory DIR`: trains one stage and writes its result.
 
-DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker at
-a time holds the stage's lock, so two supervisors cannot train it twice. Exit codes: 0 done, 1 failed, 2 bad input,
+DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker
+at a time holds the stage's lock, so two supervisors cannot train it twice. Exit codes: 0 done, 1 failed, 2 bad input,
 3 another worker holds the stage.
 """
 
@@ -17,14 +17,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pydantic import ValidationError
 
 from trainer.attempts import LOCK, RESULT, attempts, record_worker
+from trainer.checkpoint import reference
 from trainer.files import write_atomic
-from trainer.metrics import beat
-from trainer.spec import StageSpec
+from trainer.metrics import beat, read_stage
+from trainer.spec import StageResult, StageSpec
+
+if TYPE_CHECKING:
+    from trainer.grpo import Trained
 
 EXIT_BAD_INPUT = 2
 EXIT_HELD = 3
@@ -63,7 +67,7 @@ def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -
         # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
         sys.modules["vllm"] = None  # type: ignore[assignment]
     # Here and not above: the import takes seconds, and the lock must be held before.
-    from trainer.grpo import TrainingInputError, result_of, train
+    from trainer.grpo import TrainingInputError, train  # noqa: PLC0415
 
     stage = attempt.parent
     staged = stage / f".model.{attempt.name}"
@@ -75,9 +79,37 @@ def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -
     # Left by a worker that died between the model and the result.
     shutil.rmtree(model, ignore_errors=True)
     staged.rename(model)
-    result = result_of(spec, trained, model, attempts(stage), attempt, started=started)
+    result = _result(spec, trained, model, attempt, started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)
+
+
+def _result(spec: StageSpec, trained: Trained, model: Path, attempt: Path, started: float) -> StageResult:
+    """First and last reward are means over a fifth of the steps; seconds are this attempt's."""
+    steps = [row for row in read_stage(attempts(attempt.parent)) if row.step <= trained.steps]
+    window = max(1, len(steps) // 5)
+    total = time.time() - started
+    clock = trained.clock
+    return StageResult(
+        spec_hash=spec.identity(),
+        stage=spec.stage,
+        steps=trained.steps,
+        model=reference(model),
+        weight_change=trained.weight_change,
+        generated_tokens=sum(row.tokens for row in steps),
+        reward_first=sum(row.reward for row in steps[:window]) / window,
+        reward_last=sum(row.reward for row in steps[-window:]) / window,
+        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
+        seconds={
+            "start_up": clock.start_up,
+            "generation": clock.generation,
+            "training": total - clock.start_up - clock.generation - clock.saving,
+            "saving": clock.saving,
+            "total": total,
+        },
+        attempt=int(attempt.name.rpartition("-")[2]),
+        resumed_from_step=trained.resumed_from_step,
+    )
 
 
 @contextmanager

@@ -43,6 +43,7 @@ class Toy:
         return [{"role": "user", "content": text if style == "compact" else text + " please"}]
 
     def score(self, instance: ToyInstance, answer: str) -> Verdict:
+        assert isinstance(instance, ToyInstance)
         if not answer:
             return Verdict(outcome="empty", valid=False, optimal=False, regret=1.0, fault=Fault(step=0))
         if ord(answer[0]) % 2:

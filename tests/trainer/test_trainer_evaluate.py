@@ -1,0 +1,128 @@
+"""Evaluation streams, resumes without repeating and refuses another evaluation's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy import Toy
+
+from trainer.evaluate import (
+    CHUNK,
+    EvaluationError,
+    evaluate,
+    failures_path,
+    pair,
+    read_rollouts,
+    report_path,
+    rollouts_path,
+)
+from trainer.policy import Completion
+from trainer.spec import EvalReport, GenerationSettings
+
+GREEDY = GenerationSettings(max_new_tokens=8, temperature=0)
+
+
+class Scripted:
+    """Answers by the number in the prompt and the seed; counts and can die."""
+
+    def __init__(self, dies_at_call: int | None = None) -> None:
+        self.calls: list[int] = []
+        self._dies_at = dies_at_call
+
+    def generate(self, prompts: Sequence[Any], *, samples: int = 1, seed: int = 0, **_: Any) -> list[list[Completion]]:
+        if len(self.calls) == self._dies_at:
+            raise KeyboardInterrupt
+        self.calls.append(len(prompts))
+        numbers = [int(prompt[0]["content"].split()[1]) for prompt in prompts]
+        return [
+            [
+                Completion(
+                    text="b" * (number % 3) + chr(98 + (number + sample + seed) % 2), tokens=2, finish_reason="stop"
+                )
+                for sample in range(samples)
+            ]
+            for number in numbers
+        ]
+
+
+def run(directory: Path, policy: Scripted, n: int = 300, **changes: Any) -> EvalReport:
+    toy = Toy()
+    values: dict[str, Any] = {
+        "set_name": "anchor", "model_sha256": "m", "style": "compact", "generation": GREEDY, "directory": directory
+    }  # fmt: skip
+    return evaluate(policy, toy, toy.instances(n), **(values | changes))
+
+
+def same(report: EvalReport) -> dict[str, Any]:
+    return report.model_dump(exclude={"seconds"})
+
+
+def test_the_report_is_the_mean_over_cells(tmp_path: Path) -> None:
+    report = run(tmp_path, Scripted())
+    rows = read_rollouts(rollouts_path(tmp_path, "anchor"))
+    assert len(rows) == report.n == 300
+    for cell, stats in report.cells.items():
+        mine = [row for row in rows if row.cell == cell]
+        assert stats.n == len(mine)
+        assert stats.valid == pytest.approx(sum(row.valid for row in mine) / len(mine))
+    assert report.macro_valid == pytest.approx(sum(cell.valid for cell in report.cells.values()) / len(report.cells))
+    assert sum(report.outcomes.values()) == 300
+    assert EvalReport.model_validate_json(report_path(tmp_path, "anchor").read_text()) == report
+
+
+def test_a_finished_evaluation_is_not_repeated(tmp_path: Path) -> None:
+    first, policy = run(tmp_path, Scripted()), Scripted()
+    assert run(tmp_path, policy) == first
+    assert policy.calls == []
+
+
+def test_cut_off_evaluations_go_on_to_the_same_rows(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", Scripted(), samples=2, seed=3)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", Scripted(dies_at_call=1), samples=2, seed=3)
+    path = rollouts_path(tmp_path / "cut", "anchor")
+    with path.open("a") as file:
+        file.write('{"id": "toy-128", "torn')
+    policy = Scripted()
+    resumed = run(tmp_path / "cut", policy, samples=2, seed=3)
+    assert sum(policy.calls) == 300 - CHUNK
+    assert same(resumed) == same(whole)
+    assert path.read_text() == rollouts_path(tmp_path / "whole", "anchor").read_text()
+
+
+@pytest.mark.parametrize(
+    "change", [{"model_sha256": "other"}, {"seed": 9}, {"n": 299}, {"generation": GenerationSettings(temperature=1.0)}]
+)
+def test_another_evaluations_files_are_refused_and_kept(tmp_path: Path, change: dict[str, Any]) -> None:
+    run(tmp_path, Scripted())
+    before = rollouts_path(tmp_path, "anchor").read_text()
+    with pytest.raises(EvaluationError, match="another evaluation"):
+        run(tmp_path, Scripted(), **change)
+    assert rollouts_path(tmp_path, "anchor").read_text() == before
+
+
+def test_failures_are_kept_with_their_trajectories(tmp_path: Path) -> None:
+    report = run(tmp_path, Scripted(), keep_failures=True)
+    rows = [json.loads(line) for line in failures_path(tmp_path, "anchor").read_text().splitlines()]
+    assert len(rows) == sum(count for outcome, count in report.outcomes.items() if outcome in ("odd", "empty"))
+    assert all(len(row["states"]) == len(row["actions"]) + 1 and row["fault"] for row in rows)
+
+
+def test_an_empty_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationError, match="empty"):
+        run(tmp_path, Scripted(), n=0)
+
+
+def test_pairs_need_the_same_tasks(tmp_path: Path) -> None:
+    run(tmp_path / "a", Scripted())
+    run(tmp_path / "b", Scripted(), n=299)
+    rows = [read_rollouts(rollouts_path(tmp_path / name, "anchor")) for name in "ab"]
+    cells, before, after = pair(rows[0], rows[0])
+    assert len(cells) == len(before) == 300
+    assert before == after
+    with pytest.raises(EvaluationError, match="different tasks"):
+        pair(*rows)

@@ -1,0 +1,68 @@
+"""What transformers' Trainer tells of a stage while it trains: metrics, heartbeat, whole checkpoints."""
+
+# ruff: noqa: ARG002 - the signatures are those of TrainerCallback.
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from trainer.attempts import mark_complete
+from trainer.metrics import StepMetrics, append, beat
+from trainer.rollouts import Clock
+
+
+class Reporter(TrainerCallback):
+    """Writes a metrics line and a heartbeat a step, and marks checkpoints that are whole."""
+
+    def __init__(self, attempt: Path, clock: Clock, started: float) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._started = started
+        self._step_began = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._clock.start_up = time.time() - self._started
+        beat(self._attempt, "train", state.global_step)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._step_began = time.monotonic()
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        logs: dict[str, float] = kwargs["logs"]
+        # The last log of a training run is its summary.
+        if "reward" not in logs:
+            return
+        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        append(
+            self._attempt,
+            StepMetrics(
+                step=state.global_step,
+                steps=state.max_steps,
+                reward=logs["reward"],
+                valid=logs["rewards/valid/mean"],
+                optimal=logs["rewards/optimal/mean"],
+                zero_variance=logs["frac_reward_zero_std"],
+                entropy=logs["entropy"],
+                length=logs["completions/mean_length"],
+                clipped=logs["completions/clipped_ratio"],
+                tokens=round(logs["completions/mean_length"] * rows),
+                gradient_norm=logs.get("grad_norm", 0.0),
+                seconds=time.monotonic() - self._step_began,
+                generation_seconds=self._clock.last_generation,
+            ),
+        )
+        beat(self._attempt, "train", state.global_step)
+        self._clock.saving_since = time.monotonic()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        mark_complete(self._attempt / f"checkpoint-{state.global_step}")
+        beat(self._attempt, "train", state.global_step)
+        self._clock.saving += time.monotonic() - self._clock.saving_since
