@@ -13,16 +13,19 @@ from agents.schemas import Budget
 from envsim.api import Measurement
 from graph import layout, words
 from graph.acceptance import Comparison, compare, judge
+from graph.benchmark import benchmark_tables
+from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
 from graph.work import Work, start_pointer
 from trainer.dataset import write_dataset
-from trainer.evaluate import read_rollouts, rollouts_path
+from trainer.evaluate import Rollout, read_rollouts, rollouts_path
+from trainer.profile import prompts_needed, stage_spec
 from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
-from trainer.stage import run_stage
+from trainer.stage import StageCancelled, run_stage
 
 
-def baseline(state: RunState, work: Work) -> RunState:
+def baseline(_: RunState, work: Work) -> RunState:
     """The starting checkpoint on anchor, validation and test: what every later claim is compared with."""
     work.reporter.heading("start: the checkpoint before any training")
     start = start_pointer(work, 0.0)
@@ -71,8 +74,7 @@ def dataset(state: RunState, work: Work) -> RunState:
     """The stage's frozen tasks: enough prompts for every step of the budget, none twice."""
     stage = state["stage"]
     config = work.config(layout.in_stage(stage, "config.json"))
-    grpo = work.profile.grpo
-    n = stage_budget(work, stage).steps * grpo.batch // grpo.group
+    n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage).steps}))
     seed = work.seed(stage, "dataset")
 
     def make() -> dict[str, Any]:
@@ -92,10 +94,18 @@ def dataset(state: RunState, work: Work) -> RunState:
 def train(state: RunState, work: Work) -> RunState:
     """One RL stage in its own process; a stage that is done is read, one that is running is joined."""
     stage = state["stage"]
-    spec = stage_spec(work, stage, state["current"])
+    spec = spec_of(work, stage, state["current"])
     directory = work.run.path(layout.stage_dir(stage))
     with work.clock.span("training"), work.reporter.bar(f"training stage {stage:03d}") as update:
-        result = run_stage(spec, directory, on_progress=update)
+
+        def tell(event: dict[str, Any]) -> None:
+            if event["event"] == "step":
+                update(event["step"], event["steps"], reward=event["reward"], valid=event["valid"])
+
+        try:
+            result = run_stage(spec, directory, on_progress=tell, stop=work.stop)
+        except StageCancelled as cancelled:
+            raise Stopped from cancelled
     work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
     work.reporter.line(training_line(result), indent=2)
     work.reporter.event("trained", stage=stage, steps=result.steps, attempt=result.attempt)
@@ -145,7 +155,7 @@ def report(state: RunState, work: Work) -> RunState:
     """The sealed sets after the run, and the page."""
     work.reporter.heading("end: the champion on the sealed test set")
     start, champion = start_pointer(work, 0.0), state["champion"]
-    result: dict[str, Any] = {"champion": champion, "reused": state["reused"], "sets": {}}
+    result: dict[str, Any] = {"champion": champion, "reused": state["reused"], "sets": {}, "benchmark": []}
     for name in sealed_sets(work):
         after = work.evaluate(champion, name)
         comparison = compare_checkpoints(work, start, champion, name)
@@ -155,6 +165,9 @@ def report(state: RunState, work: Work) -> RunState:
             **comparison.model_dump(mode="json"),
         }
         work.reporter.line(score_line(name, after), indent=2)
+    if work.settings.benchmark:
+        takes = {"start": rollouts(work, start, "benchmark"), "champion": rollouts(work, champion, "benchmark")}
+        result["benchmark"] = benchmark_tables(work.environment, work.frozen_set("benchmark"), takes)
     work.run.write(layout.RESULT, result)
     page = write_report(work.run, work.environment, work.identity, work.frozen_set("validation"))
     return RunState(report=work.run.name(page))
@@ -174,35 +187,30 @@ def stage_budget(work: Work, stage: int) -> Budget:
     return Budget.model_validate(given)
 
 
-def stage_spec(work: Work, stage: int, current: Pointer) -> StageSpec:
+def spec_of(work: Work, stage: int, current: Pointer) -> StageSpec:
     """Everything that decides what the stage computes, from files and the profile."""
-    profile, budget = work.profile, stage_budget(work, stage)
+    budget = stage_budget(work, stage)
     made = work.run.read(layout.in_stage(stage, "dataset.json"))
     path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
-    rate = profile.grpo.learning_rate * budget.learning_rate_scale
-    return StageSpec(
+    return stage_spec(
+        work.profile,
         environment=work.settings.environment,
-        style=profile.style,
         stage=stage,
         seed=work.seed(stage, "training"),
         init_model=work.reference(current),
         dataset=DataRef(path=str(path), sha256=made["sha256"], n=made["n"]),
-        reward=work.settings.reward,
-        generation=profile.generation,
-        grpo=profile.grpo.model_copy(update={"steps": budget.steps, "learning_rate": rate}),
-        rollouts=profile.rollouts,
-        lora=profile.lora,
-        device=profile.device,
-        threads=profile.threads,
+        steps=budget.steps,
+        learning_rate_scale=budget.learning_rate_scale,
     )
 
 
 def compare_checkpoints(work: Work, before: Pointer, after: Pointer, set_name: str) -> Comparison:
-    old, new = (
-        read_rollouts(rollouts_path(work.run.path(layout.eval_dir(pointer["stage"])), set_name))
-        for pointer in (before, after)
-    )
+    old, new = rollouts(work, before, set_name), rollouts(work, after, set_name)
     return compare(old, new, work.settings.acceptance, seed=work.seed("bootstrap", set_name))
+
+
+def rollouts(work: Work, pointer: Pointer, set_name: str) -> list[Rollout]:
+    return read_rollouts(rollouts_path(work.run.path(layout.eval_dir(pointer["stage"])), set_name))
 
 
 def scores(work: Work, pointer: Pointer, set_name: str) -> dict[str, float]:

@@ -66,7 +66,8 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         lstrip_blocks=True,
     )
     templates.filters.update(percent=words.percent, signed=words.signed, figure=_figure)
-    stages, final = summary["stages"], summary["final"]
+    stages = summary["stages"]
+    final = summary["final"] and summary["final"]["sets"]["test"]
     designed = [stage for stage in stages if stage["stage"] > 0]
     seconds = summary["time"]
     whole = sum(seconds.values())
@@ -77,6 +78,7 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         settings_text=yaml.safe_dump(summary["identity"], sort_keys=False, allow_unicode=True),
         stages=stages,
         final=final,
+        benchmark=summary["final"]["benchmark"] if summary["final"] else [],
         designed=len(designed),
         own_proposals=sum(stage["plan"]["own"] for stage in designed),
         kept=sum(stage["decision"]["accepted"] for stage in stages),
@@ -106,6 +108,7 @@ def _markup(draw: Callable[..., str]) -> Callable[..., Markup]:
 def _headline(summary: dict[str, Any]) -> str:
     final, stages = summary["final"], summary["stages"]
     if final:
+        final = final["sets"]["test"]
         return (
             f"From {words.percent(final['before']['macro_valid'])} to {words.percent(final['after']['macro_valid'])} "
             f"valid plans in {len(stages)} stages"

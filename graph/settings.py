@@ -48,7 +48,7 @@ class RunSettings(Frozen):
     approval: Literal["never", "always"] = Field("never", description="whether a person approves each proposal")
     roles: str | None = Field(None, description="directory of role files; none = the shipped roles")
     gates: GateSettings = GateSettings()
-    reward: RewardWeights = RewardWeights()
+    reward: RewardWeights | None = Field(None, description="weights of the verifier's verdicts; none = the profile's")
     acceptance: AcceptanceSettings = AcceptanceSettings()
     benchmark: bool = Field(False, description="evaluate the out-of-distribution sets before and after the run")
 

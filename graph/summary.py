@@ -22,7 +22,7 @@ def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -
     done: list[dict[str, Any]] = []
     while (one := stage_summary(run, environment, len(done))) is not None:
         done.append(one)
-    final = run.read_if_there(f"{layout.FINAL}/result.json")
+    final = run.read_if_there(layout.RESULT)
     events = run.events()
     return {
         "name": run.root.name,

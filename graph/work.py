@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from trainer.profile import Profile
 
 from agents.rolespec import RoleSpec
 from envsim.api import Environment
@@ -21,6 +20,7 @@ from graph.state import Pointer, RunState
 from graph.timing import Clock
 from trainer.evaluate import evaluate, report_path
 from trainer.policy import Policy, TransformersPolicy
+from trainer.profile import Profile
 from trainer.spec import EvalReport, ModelRef
 
 KEPT_POLICIES = 2
@@ -41,6 +41,7 @@ class Work:
     reporter: Reporter
     clock: Clock
     session: str
+    stop: threading.Event
     _policies: dict[str, Policy] = field(default_factory=dict)
     _sets: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -64,7 +65,7 @@ class Work:
         if name not in self._sets:
             with self.clock.span("instances"), self.reporter.bar(f"{name} set") as update:
                 whole = self.environment.frozen_set(name, progress=update)
-            self._sets[name] = thinned(whole, self.profile.evaluation.size_of(name))
+            self._sets[name] = thinned(whole, getattr(self.profile.evaluation, name, 0))
         return self._sets[name]
 
     def reference(self, pointer: Pointer) -> ModelRef:
@@ -78,7 +79,13 @@ class Work:
                 del self._policies[next(iter(self._policies))]
             gc.collect()
             with self.clock.span("start-up"):
-                self._policies[key] = TransformersPolicy(self.reference(pointer), threads=self.profile.threads)
+                self._policies[key] = TransformersPolicy(
+                    self.reference(pointer),
+                    device=self.profile.device,
+                    threads=self.profile.threads,
+                    batch_size=self.profile.evaluation.batch_size,
+                    chat_template_kwargs=self.profile.generation.chat_template_kwargs,
+                )
         self._policies[key] = self._policies.pop(key)
         return self._policies[key]
 
@@ -100,16 +107,16 @@ class Work:
                 set_name=set_name,
                 model_sha256=pointer["sha256"],
                 style=self.profile.style,
-                generation=self.profile.evaluation.generation,
+                generation=self.profile.generation.model_copy(update={"temperature": 0.0}),
                 directory=directory,
                 keep_failures=set_name == "validation",
                 progress=update,
             )
 
 
-def thinned(instances: Sequence[Any], n: int | None) -> list[Any]:
-    """n evenly spaced instances of a set in its order, all of them if n is None or not smaller."""
-    if n is None or n >= len(instances):
+def thinned(instances: Sequence[Any], n: int) -> list[Any]:
+    """n evenly spaced instances of a set in its order; all of them if n is 0 or not smaller."""
+    if n == 0 or n >= len(instances):
         return list(instances)
     return [instances[i * len(instances) // n] for i in range(n)]
 

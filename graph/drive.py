@@ -1,0 +1,94 @@
+"""Drive the graph of one run: checkpointer, signals, draining, approval.
+
+The checkpointer lies in the run directory and keeps plain JSON alone. SIGTERM and SIGINT drain: the node at work stops
+at its next safe place, its files stay, and the run can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import aiosqlite
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+from langgraph.types import Command
+
+from graph import layout
+from graph.build import build, recursion_limit
+from graph.progress import Stopped
+from graph.state import RunState
+from graph.work import Work
+
+BUSY_MILLISECONDS = 30_000
+NAMESPACE = uuid.UUID("6f1f8b0e-6a55-4d0b-9a35-2f0f6d1c9b11")
+
+
+class Waiting(Exception):
+    """The run waits for a person; ``question`` is what is to be approved."""
+
+    def __init__(self, question: dict[str, Any]) -> None:
+        super().__init__("waiting for approval")
+        self.question = question
+
+
+async def drive(work: Work, word: bool | None) -> RunState:
+    """Run or resume to the end and return the last state. ``word`` answers a pending approval, None leaves it open.
+
+    Raises Stopped if the run was drained, Waiting if a person must approve.
+    """
+    settings = work.settings
+    control = RunControl()
+    config: RunnableConfig = {
+        "configurable": {"thread_id": thread_id(work)},
+        "recursion_limit": recursion_limit(settings.stages, settings.max_revisions),
+    }
+    async with checkpointer(work) as saver:
+        graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
+        with_signals(work, control)
+        snapshot = await graph.aget_state(config)
+        pending = [question for task in snapshot.tasks for question in task.interrupts]
+        if pending and word is None:
+            raise Waiting(pending[0].value)
+        given: Any = Command(resume=word) if pending else None if snapshot.values or snapshot.next else RunState()
+        try:
+            final = await graph.ainvoke(given, config, durability="sync", control=control)
+        except GraphDrained as drained:
+            raise Stopped from drained
+        if questions := final.get("__interrupt__"):
+            raise Waiting(questions[0].value)
+        return cast(RunState, final)
+
+
+@asynccontextmanager
+async def checkpointer(work: Work) -> AsyncIterator[AsyncSqliteSaver]:
+    async with aiosqlite.connect(work.run.path(layout.DATABASE)) as connection:
+        await connection.execute(f"pragma busy_timeout={BUSY_MILLISECONDS}")
+        yield AsyncSqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=[]))
+
+
+def thread_id(work: Work) -> str:
+    """One thread a run directory, with an id that servers accept."""
+    return str(uuid.uuid5(NAMESPACE, work.run.root.name))
+
+
+def with_signals(work: Work, control: RunControl) -> None:
+    """Drain on SIGTERM and SIGINT; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def drain(number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+        work.reporter.line(f"{number.name}: stopping at the next safe place; once more ends at once", style="yellow")
+        work.stop.set()
+        control.request_drain(number.name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, drain, number)

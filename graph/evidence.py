@@ -1,0 +1,56 @@
+"""Evidence of a stage from the run's files: the current checkpoint's failures, and what became of earlier stages."""
+
+from __future__ import annotations
+
+from agents.evidence import build_evidence
+from agents.schemas import Evidence, HistoryEntry
+from graph import layout
+from graph.state import Pointer, RunState
+from graph.work import Work
+from trainer.evaluate import failures_path, rollouts_path
+from trainer.spec import EvalReport, StageResult
+
+
+def evidence_of(work: Work, state: RunState) -> Evidence:
+    """The current checkpoint on the validation set, and the history with every regression that was rolled back."""
+    stage, current = state["stage"], state["current"]
+    directory = work.run.path(layout.eval_dir(current["stage"]))
+    return build_evidence(
+        work.environment,
+        stage=stage,
+        config=work.config(state["config"]),
+        report=work.evaluate(current, "validation"),
+        rollouts=rollouts_path(directory, "validation"),
+        failures=failures_path(directory, "validation"),
+        previous=before_last_stage(work, current),
+        anchor=work.evaluate(current, "anchor"),
+        history=[history_entry(work, number) for number in range(1, stage)],
+        zero_variance_share=last_result(work, stage - 1).zero_variance_share,
+        instances=work.frozen_set("validation"),
+    )
+
+
+def before_last_stage(work: Work, current: Pointer) -> EvalReport | None:
+    """The validation report of the checkpoint that the current one was trained from; None for the starting one."""
+    if current["stage"] < 0:
+        return None
+    trained_from: Pointer = work.run.read(layout.in_stage(current["stage"], "decision.json"))["trained_from"]
+    return work.evaluate(trained_from, "validation")
+
+
+def history_entry(work: Work, stage: int) -> HistoryEntry:
+    """One designed stage in a line."""
+    plan = work.run.read(layout.in_stage(stage, "plan.json"))
+    decision = work.run.read(layout.in_stage(stage, "decision.json"))
+    return HistoryEntry(
+        stage=stage,
+        designer=plan["source"],
+        changes=plan["changes"],
+        accepted=decision["accepted"],
+        anchor_before=decision["before"]["macro_valid"],
+        anchor_after=decision["after"]["macro_valid"],
+    )
+
+
+def last_result(work: Work, stage: int) -> StageResult:
+    return StageResult.model_validate(work.run.read(layout.in_stage(stage, "result.json")))

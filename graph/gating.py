@@ -1,0 +1,188 @@
+"""Facts for the gates, measured once: what a proposal would really give, and how the current policy does on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.changes import apply_changes, check_conditions
+from agents.gates import GateContext, Prediction, hopeless_share, run_gates
+from agents.schemas import Change, GateFinding, GateReport, Proposal
+from envsim.api import EnvsimError, Measurement, YieldError
+from graph import layout
+from graph.state import Pointer, RunState
+from graph.work import Work
+from tools.probe_policy import ProbeResult, probe
+from trainer.spec import StageResult
+
+
+def gate_report(work: Work, state: RunState) -> GateReport:
+    """The report on this round's proposal; its configuration, if there is one, is written beside it."""
+    stage, revision = state["stage"], state["revision"]
+    file = layout.in_round(stage, revision, "gates.json")
+    answer = work.run.read(layout.in_round(stage, revision, "proposal.json"))
+    conditions = open_conditions(work, stage, revision)
+    inputs = {
+        "proposal": answer["parsed"],
+        "base": work.run.read(state["config"]),
+        "policy": state["current"]["sha256"],
+        "conditions": [condition.model_dump(mode="json") for condition in conditions],
+        "settings": work.settings.gates.model_dump(mode="json"),
+    }
+
+    def make() -> dict[str, Any]:
+        return examine(work, state, answer, conditions).model_dump(mode="json")
+
+    return GateReport.model_validate(work.run.once(file, inputs, make))
+
+
+def examine(work: Work, state: RunState, answer: dict[str, Any], conditions: list[Change]) -> GateReport:
+    """Apply the changes, generate, probe, and run every gate; then check the critic's conditions."""
+    stage, revision = state["stage"], state["revision"]
+    base = work.config(state["config"])
+    facts: dict[str, Any] = {}
+    unmet: list[str] = []
+    try:
+        proposed = proposed_config(work, answer, base)
+        unmet = check_conditions(work.environment, criticised(work, state, base), proposed, conditions)
+        facts = {"proposed": proposed, **measured(work, state, proposed, "proposal", revision)}
+    except YieldError as error:
+        facts = {"errors": [str(error)], "error_cells": [error.cell]}
+    except EnvsimError as error:
+        facts = {"errors": [str(error)]}
+    else:
+        work.run.write(layout.in_round(stage, revision, "config.json"), proposed.model_dump(mode="json"))
+    context = gate_context(work, state, base, facts)
+    report = run_gates(context, work.settings.gates)
+    if not report.passed and "proposed" in facts and not context.current_hopeless:
+        report = eased(work, state, base, facts, report)
+    if not conditions:
+        return report
+    finding = conditions_finding(conditions, unmet)
+    return report.model_copy(
+        update={"findings": [*report.findings, finding], "passed": report.passed and finding.passed}
+    )
+
+
+def proposed_config(work: Work, answer: dict[str, Any], base: Any) -> Any:
+    """The configuration that a proposal means. Raises EnvsimError for no usable proposal or changes out of bounds."""
+    if answer["parsed"] is None:
+        raise EnvsimError(f"no usable proposal: {'; '.join(answer['errors']) or 'the answer did not parse'}")
+    return apply_changes(work.environment, base, Proposal.model_validate(answer["parsed"]).changes)
+
+
+def measured(work: Work, state: RunState, config: Any, *purpose: object) -> dict[str, Any]:
+    """A probe set drawn from a configuration, what it is, and how the current policy does on it."""
+    settings, stage = work.profile.probe, state["stage"]
+    seed = work.seed(stage, "probe", *purpose)
+    with work.clock.span("instances"), work.reporter.bar("generating the probe") as update:
+        generated = work.environment.generate(config, settings.tasks, seed, split="probe", progress=update)
+    tried = probed(work, state, generated.instances, seed)
+    return {"measured": generated.measurement, "probe": tried.tasks, "probe_tokens": tried.tokens}
+
+
+def probed(work: Work, state: RunState, instances: list[Any], seed: int) -> ProbeResult:
+    policy = work.policy(state["current"])
+    with work.clock.span("evaluation"), work.reporter.bar("probing the current policy") as update:
+        return probe(
+            work.environment,
+            policy,
+            instances,
+            style=work.profile.style,
+            generation=work.profile.generation.model_copy(update={"temperature": work.profile.probe.temperature}),
+            samples=work.profile.probe.samples,
+            seed=seed,
+            progress=update,
+        )
+
+
+def gate_context(
+    work: Work, state: RunState, base: Any, facts: dict[str, Any], *, current_hopeless: bool = False
+) -> GateContext:
+    stage = state["stage"]
+    last = work.run.read(layout.in_stage(stage - 1, "decision.json"))
+    return GateContext(
+        environment=work.environment,
+        current=base,
+        current_difficulty=given(work, accepted_stage(state)).difficulty,
+        initial=given(work, 0),
+        anchor_dropped=not last["accepted"],
+        current_hopeless=current_hopeless,
+        predictions=predictions(work, stage),
+        **facts,
+    )
+
+
+def eased(work: Work, state: RunState, base: Any, facts: dict[str, Any], report: GateReport) -> GateReport:
+    """The report again if the current configuration is itself too hopeless, which makes easing it a remedy.
+
+    Measured only where it can matter: when the difficulty floor is what fails.
+    """
+    if "G5" not in {finding.gate for finding in report.findings if not finding.passed}:
+        return report
+    file = layout.in_stage(state["stage"], "probe_current.json")
+    inputs = {"base": base.model_dump(mode="json"), "policy": state["current"]["sha256"]}
+
+    def make() -> dict[str, Any]:
+        own = measured(work, state, base, "current")
+        share = hopeless_share(gate_context(work, state, base, {"proposed": base, **own}))
+        return {"hopeless_share": share, "tokens": own["probe_tokens"]}
+
+    share = work.run.once(file, inputs, make)["hopeless_share"]
+    if share <= work.settings.gates.g4.max_hopeless:
+        return report
+    return run_gates(gate_context(work, state, base, facts, current_hopeless=True), work.settings.gates)
+
+
+def conditions_finding(conditions: list[Change], unmet: list[str]) -> GateFinding:
+    """Whether a revision does what the critic asked for; reported like a gate."""
+    met = len(conditions) - len(unmet)
+    return GateFinding(
+        gate="conditions",
+        passed=not unmet,
+        figure=float(met),
+        threshold=float(len(conditions)),
+        reason="; ".join(unmet) or "the revision meets the critic's conditions",
+    )
+
+
+def open_conditions(work: Work, stage: int, revision: int) -> list[Change]:
+    """What the critic asked of this revision."""
+    found = work.run.read_if_there(layout.in_round(stage, revision - 1, "critique.json")) if revision else None
+    return [Change.model_validate(one) for one in found["parsed"]["conditions"]] if found else []
+
+
+def criticised(work: Work, state: RunState, base: Any) -> Any:
+    """The configuration that the conditions are relative to: the criticised proposal's, or the base if it had none."""
+    file = layout.in_round(state["stage"], state["revision"] - 1, "config.json")
+    return work.config(file) if work.run.exists(file) else base
+
+
+def given(work: Work, stage: int) -> Measurement:
+    """What a stage's configuration really gave."""
+    return Measurement.model_validate(work.run.read(layout.in_stage(stage, "dataset.json"))["measurement"])
+
+
+def accepted_stage(state: RunState) -> int:
+    """The stage whose configuration was accepted last; 0 if it is still the initial one."""
+    parts = state["config"].split("/")
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
+def trained(work: Work, stage: int) -> Pointer:
+    """The checkpoint that a stage made."""
+    result = StageResult.model_validate(work.run.read(layout.in_stage(stage, "result.json")))
+    return Pointer(stage=stage, path=layout.in_stage(stage, "model"), sha256=result.model.sha256, anchor=0.0)
+
+
+def predictions(work: Work, stage: int) -> list[Prediction]:
+    """What designers predicted in finished stages that trained on their proposal, and what came of it."""
+    found = []
+    for number in range(1, stage):
+        plan = work.run.read(layout.in_stage(number, "plan.json"))
+        if plan["source"] == "reused":
+            continue
+        answer = work.run.read(layout.in_round(number, plan["revision"], "proposal.json"))
+        report = work.evaluate(trained(work, number), "validation")
+        rates = {cell: stats.valid for cell, stats in report.cells.items()}
+        found.append(Prediction(predicted=answer["parsed"]["predicted"], measured=rates))
+    return found

@@ -1,0 +1,115 @@
+"""From settings to a run that can start: everything is looked up and checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from agents.designers import get_designer
+from agents.roles import RoleError, load_roles, roles_hash
+from agents.rolespec import RoleSpec
+from envsim import registry
+from envsim.api import Environment, EnvsimError
+from graph.settings import RunSettings, SettingsError, explain
+from trainer.checkpoint import CheckpointError, resolve
+from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
+from trainer.spec import ModelRef
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run works with. ``identity`` decides what it computes and goes to ``run.yaml``."""
+
+    settings: RunSettings
+    profile: Profile
+    environment: Environment
+    roles: dict[str, RoleSpec]
+    start: ModelRef
+    identity: dict[str, Any]
+
+
+def prepare(settings: RunSettings) -> Prepared:
+    """Resolve every name in the settings. Raises SettingsError in one line for whatever is missing or out of range."""
+    try:
+        environment = registry.get(settings.environment)
+        profile = load_profile(settings.profile)
+        roles = load_roles(settings.roles)
+        get_designer(settings.designer)
+        start = resolve(profile.model)
+    except RoleError as error:
+        raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
+    except (EnvsimError, ProfileError, CheckpointError, ValueError) as error:
+        raise SettingsError(" ".join(str(error).split())) from error
+    if settings.reward is not None:
+        profile = profile.model_copy(update={"reward": settings.reward})
+    check_initial_config(settings, environment)
+    identity = {
+        "settings": settings.model_dump(mode="json"),
+        "profile": profile.model_dump(mode="json"),
+        "roles_sha256": roles_hash(roles),
+        "start_sha256": start.sha256,
+    }
+    return Prepared(settings, profile, environment, roles, start, identity)
+
+
+def check_initial_config(settings: RunSettings, environment: Environment) -> None:
+    if settings.initial_config is None:
+        return
+    try:
+        environment.config_model.model_validate(settings.initial_config)
+    except ValidationError as error:
+        raise SettingsError(f"initial_config: {explain(error, environment.config_model)}") from error
+
+
+def default_run_dir(settings: RunSettings, now: datetime) -> Path:
+    name = Path(settings.profile).stem
+    return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{settings.designer}-s{settings.seed}"
+
+
+def describe(prepared: Prepared, console: Console) -> None:
+    """What would be done: settings, sets, stages and the number of completions, without generating or training."""
+    settings, profile = prepared.settings, prepared.profile
+    sets = ["anchor", "validation", "test", *(["benchmark"] if settings.benchmark else [])]
+    sizes = {name: set_size(prepared, name) for name in sets}
+    console.print_json(data=prepared.identity["settings"])
+    table = Table(title="plan", title_justify="left")
+    for title in ("what", "how much"):
+        table.add_column(title)
+    grpo, stages = profile.grpo, settings.stages
+    low, high = profile.bounds.min_steps, profile.bounds.max_steps
+    table.add_row("model", f"{profile.model} ({prepared.start.sha256[:12]}), style {profile.style}, {profile.device}")
+    table.add_row("sets", ", ".join(f"{name} {n}" for name, n in sizes.items()))
+    table.add_row("stage 000", f"{grpo.steps} steps on the initial configuration, {prompts_needed(grpo)} tasks")
+    table.add_row("designed stages", f"{stages} by '{settings.designer}', {low} to {high} steps each")
+    table.add_row("probe a proposal", f"{profile.probe.tasks} tasks x {profile.probe.samples} answers")
+    table.add_row("revisions a stage", f"at most {settings.max_revisions}")
+    completions = estimate(prepared, sizes)
+    for purpose, n in completions.items():
+        table.add_row(f"answers: {purpose}", f"about {n:,}")
+    console.print(table)
+    console.print("dry run: nothing was written", style="yellow")
+
+
+def estimate(prepared: Prepared, sizes: dict[str, int]) -> dict[str, int]:
+    """Answers that the run will generate, by purpose, if every proposal passes at the first try."""
+    settings, profile = prepared.settings, prepared.profile
+    stages = settings.stages + 1
+    sealed = sum(2 * n for name, n in sizes.items() if name not in ("anchor", "validation"))
+    return {
+        "training": stages * profile.grpo.steps * profile.grpo.batch,
+        "evaluation": (stages + 1) * (sizes["anchor"] + sizes["validation"]) + sealed,
+        "probes": settings.stages * profile.probe.tasks * profile.probe.samples,
+        "roles": settings.stages * len(prepared.roles),
+    }
+
+
+def set_size(prepared: Prepared, name: str) -> int:
+    whole = len(prepared.environment.frozen_set(name))
+    wanted = getattr(prepared.profile.evaluation, name, 0)
+    return min(wanted, whole) if wanted else whole

@@ -1,0 +1,86 @@
+"""One process working on one run, under its lock, from the first node to the closing tables and the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.structured import RoleFailure
+from envsim.api import EnvsimError
+from graph import layout, tables, words
+from graph.drive import Waiting, drive
+from graph.exits import Exit
+from graph.prepare import Prepared
+from graph.progress import Reporter, Stopped
+from graph.rundir import RunDir, open_run
+from graph.settings import SettingsError
+from graph.summary import summarise
+from graph.timing import Clock
+from graph.work import Work
+from trainer.stage import StageError
+
+
+def run_session(
+    prepared: Prepared, root: Path, console: Console, *, resume: bool, word: bool | None, started: float
+) -> int:
+    """Run or resume and return the exit code. Raises SettingsError for a directory that cannot be used."""
+    with open_run(root, prepared.identity, resume=resume) as run:
+        clock = Clock(started)
+        clock.move(time.monotonic() - started, "other", "start-up")
+        work = new_work(prepared, run, console, clock)
+        reporter = work.reporter
+        reporter.line(f"run directory {root}; stop with Ctrl-C, continue with --resume --run-dir {root}")
+        reporter.event("session", session=work.session, pid=os.getpid(), resumed=resume)
+        try:
+            asyncio.run(drive(work, word))
+        except Stopped:
+            reporter.line(f"drained; continue with --resume --run-dir {root}", style="yellow")
+            return Exit.DRAINED
+        except Waiting as waiting:
+            stage = waiting.question["stage"]
+            reporter.line(f"stage {stage:03d} waits for approval: {words.answer(waiting.question['proposal'])}")
+            reporter.line(f"answer with --resume --run-dir {root} --approve (or --reject)", style="yellow")
+            return Exit.WAITING
+        except RoleFailure as failure:
+            reporter.line(f"error: {failure}", style="red")
+            return Exit.ROLE_FAILED
+        except EnvsimError as error:
+            raise SettingsError(" ".join(str(error).split())) from error
+        except StageError as error:
+            reporter.line(f"error: {error}", style="red")
+            return Exit.FAILED
+        close(work, root)
+        return Exit.DONE
+
+
+def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) -> Work:
+    stop = threading.Event()
+    return Work(
+        run=run,
+        settings=prepared.settings,
+        profile=prepared.profile,
+        environment=prepared.environment,
+        roles=prepared.roles,
+        start=prepared.start,
+        identity=prepared.identity,
+        reporter=Reporter(run, console, stopped=stop.is_set),
+        clock=clock,
+        session=f"{time.time():.0f}-{os.getpid()}",
+        stop=stop,
+    )
+
+
+def close(work: Work, root: Path) -> None:
+    """The closing tables, and where the report is."""
+    work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
+    summary = summarise(work.run, work.environment, work.identity)
+    work.reporter.show(tables.stage_table(summary["stages"]))
+    work.reporter.show(tables.result_table(summary["final"]))
+    work.reporter.show(tables.time_table(summary["time"], summary["tokens"]))
+    work.reporter.line(f"report: {root / layout.REPORT}", style="bold")
+    work.reporter.event("done", report=layout.REPORT)
