@@ -165,7 +165,7 @@ def _panel(title: str, columns: list[str], values: dict[str, list[float]]) -> di
     return {
         "title": title,
         "columns": columns,
-        "rows": [{"cell": cell, "values": row} for cell, row in values.items()],
+        "rows": [{"cell": cell, "figures": row} for cell, row in values.items()],
         "top": top,
         "show": (lambda value: f"{100 * value:.0f}") if share else (lambda value: f"{value:.3g}"),
     }

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+from transformers.utils.logging import disable_progress_bar
 
 from agents.structured import RoleFailure
 from envsim.api import EnvsimError
@@ -29,6 +30,7 @@ def run_session(
     prepared: Prepared, root: Path, console: Console, *, resume: bool, word: bool | None, started: float
 ) -> int:
     """Run or resume and return the exit code. Raises SettingsError for a directory that cannot be used."""
+    disable_progress_bar()
     with open_run(root, prepared.identity, resume=resume) as run:
         clock = Clock(started)
         clock.move(time.monotonic() - started, "other", "start-up")
