@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from envsim.api import (
@@ -20,9 +21,9 @@ from envsim.api import (
     Verdict,
 )
 from envsim.lake import config as configuration
-from envsim.lake import text
+from envsim.lake import sets, text
 from envsim.lake.config import SIZES, EnvConfig, cell_name
-from envsim.lake.generate import Tally, generate, stream
+from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
 from envsim.lake.solver import analyse, path_of
@@ -62,14 +63,16 @@ class Lake:
     ) -> Generated:
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {configuration.nearest(split, list(SPLITS))}")
-        instances, tallies = generate(config, n, seed, split, progress)
+        instances, tallies = generate(config, n, seed, split, progress=progress)
         measured = self.measure(instances)
         return Generated(
             instances=instances,
             measurement=measured.model_copy(
                 update={
-                    "draws": {cell: sum(t.draws for t in parts) for cell, parts in tallies.items()},
-                    "solvable_share": {cell: _solvable(parts) for cell, parts in tallies.items()},
+                    "draws": {cell: sum(t.draws[split] for t in parts) for cell, parts in tallies.items()},
+                    "solvable_share": {
+                        cell: _mean([tally.solvable_share() for tally in parts]) for cell, parts in tallies.items()
+                    },
                 }
             ),
         )
@@ -121,7 +124,7 @@ class Lake:
         )
 
     def frozen_set(self, name: str, *, progress: Progress | None = None) -> list[Any]:
-        raise NotImplementedError
+        return sets.frozen_set(name, progress)
 
     def prompt(self, instance: LakeInstance, style: Style) -> list[Message]:
         return text.prompt(instance, style)
@@ -162,7 +165,7 @@ class Lake:
         steps = steps[: (last or 0) + 1]
         actions = [
             [ACTIONS.get((r - p, c - q), "jump") for (p, q), (r, c) in zip(before, after, strict=True)]
-            for before, after in zip(steps, steps[1:], strict=False)
+            for before, after in pairwise(steps)
         ]
         rewards = [0.0] * len(actions)
         if rewards and verdict.valid:
@@ -206,11 +209,6 @@ def _shape(cell: str) -> tuple[int, ...]:
 
 def _hole_ratio(instance: LakeInstance) -> float:
     return sum(row.count(HOLE) for row in instance.rows) / (len(instance.rows) * len(instance.rows[0]))
-
-
-def _solvable(parts: Sequence[Tally]) -> float:
-    draws = sum(part.draws for part in parts)
-    return 1 - sum(part.unsolvable for part in parts) / draws if draws else 1.0
 
 
 def _quantities(group: Sequence[LakeInstance]) -> dict[str, float]:

@@ -1,26 +1,29 @@
 """Seeded generation of certified instances, stratified by split and by whether the instance needs a wait.
 
-Holes lie anywhere, exactly as many as asked for; starts are distinct free cells and each goal is another cell that its
-agent can reach, distinct from the other goals. Drawing uses only ``random()`` of a Mersenne twister seeded by hash, so
-a seed gives the same bytes on any machine.
+Holes lie anywhere, exactly as many as asked for; starts are distinct cells with a free neighbour, and each goal is
+another cell that its agent can reach, distinct from the other goals. Drawing uses only ``random()`` of a Mersenne
+twister seeded by hash, so a seed gives the same bytes on any machine.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from envsim.api import EnvsimError, Progress, YieldError
 from envsim.lake.config import EnvConfig, cell_name
 from envsim.lake.grid import FREE, HOLE, Board, lattice
 from envsim.lake.instance import LakeInstance, canonical_hash, make_instance, split_of_hash
-from envsim.lake.search import LimitReached, Unsolvable
+from envsim.lake.search import LimitReached, Solved, Unsolvable
 from envsim.lake.solver import Analysis, Limits
 
 MIN_SOLVABLE_SHARE = 0.3
 MAX_DRAWS_PER_HIT = 200
+PATIENCE = 20
+"""Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""
+
 JUDGE_SOLVABLE_AFTER = 100
 JUDGE_DRAWS_AFTER = 2_000
 
@@ -30,17 +33,27 @@ Quota = tuple[str, bool | None]
 
 @dataclass
 class Tally:
-    """What generation cost: draws in the wanted splits, proven unsolvable ones, and those left open by the limit."""
+    """What generation cost."""
 
-    draws: int = 0
+    draws: dict[str, int] = field(default_factory=dict)
+    """Layouts looked at, by split."""
+    layouts: int = 0
+    """Layouts drawn, of any split."""
+    placeless: int = 0
+    """Draws in which the agents found no place; without a layout they have no split."""
     unsolvable: int = 0
+    """Layouts of the wanted splits that are proven unsolvable."""
     open: int = 0
+    """Layouts of the wanted splits rejected because the solver's limit left them open."""
     hits: dict[Quota, int] = field(default_factory=dict)
     exhausted: set[Quota] = field(default_factory=set)
-    """Quotas whose space of distinct instances ran out, so that instances repeat up to symmetry."""
+    """Quotas whose space of instances that differ up to symmetry ran out."""
 
     def solvable_share(self) -> float:
-        return 1 - self.unsolvable / self.draws if self.draws else 1.0
+        """Share of draws that find a place and are not proven unsolvable."""
+        placed = self.layouts / (self.layouts + self.placeless) if self.placeless else 1.0
+        draws = sum(self.draws.values())
+        return placed * (1 - self.unsolvable / draws if draws else 1.0)
 
 
 def stream(*parts: object) -> random.Random:
@@ -48,21 +61,28 @@ def stream(*parts: object) -> random.Random:
     return random.Random(int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()))
 
 
+def _pick(rng: random.Random, cells: int) -> int:
+    """One of a set of cells, as a bit, uniformly."""
+    for _ in range(int(rng.random() * cells.bit_count())):
+        cells &= cells - 1
+    return cells & -cells
+
+
 def draw(rng: random.Random, size: int, agents: int, holes: int) -> tuple[Board, str, list[int], list[int]] | None:
     """One random layout: board, marks, starts, goals. None if the agents found no place."""
     n = size * size
-    order = list(range(n))
-    for i in range(holes):
-        j = i + int(rng.random() * (n - i))
-        order[i], order[j] = order[j], order[i]
     free = (1 << n) - 1
-    for v in order[:holes]:
-        free ^= 1 << v
+    for _ in range(holes):
+        free ^= _pick(rng, free)
     board = Board(lattice(size, size), free)
-    for i in range(holes, min(holes + agents, n)):
-        j = i + int(rng.random() * (n - i))
-        order[i], order[j] = order[j], order[i]
-    starts = order[holes : holes + agents]
+    alive = board.spread(free)
+    if alive.bit_count() < agents:
+        return None
+    starts: list[int] = []
+    for _ in range(agents):
+        start = _pick(rng, alive)
+        alive ^= start
+        starts.append(start.bit_length() - 1)
     goals: list[int] = []
     taken = 0
     for start in starts:
@@ -72,124 +92,140 @@ def draw(rng: random.Random, size: int, agents: int, holes: int) -> tuple[Board,
         choices = component & ~(taken | 1 << start)
         if not choices:
             return None
-        for _ in range(int(rng.random() * choices.bit_count())):
-            choices &= choices - 1
-        goal = choices & -choices
+        goal = _pick(rng, choices)
         taken |= goal
         goals.append(goal.bit_length() - 1)
     marks = "".join([FREE if free >> v & 1 else HOLE for v in range(n)])
-    return (board, marks, starts, goals) if len(starts) == agents else None
+    return board, marks, starts, goals
 
 
 def fill(
     rng: random.Random,
     size: int,
     agents: int,
+    *,
     holes: list[int],
     quotas: Mapping[Quota, int],
     limits: Limits | None = None,
+    judge: bool = True,
 ) -> tuple[dict[Quota, list[LakeInstance]], Tally]:
     """Instances until every quota is full. Each layout's number of holes is drawn from ``holes``.
+
+    Instances are distinct up to symmetry until a quota's space runs out; then distinct layouts, then any.
 
     Raises
     ------
     YieldError
-        If fewer than 30 % of the draws are solvable, or a quota takes more than 200 draws an instance.
+        If ``judge`` and fewer than 30 % of the draws are solvable, or a quota takes more than 200 draws an instance.
     """
     cell = cell_name(size)
     where = f"{cell} with {agents} agents and {'/'.join(map(str, sorted(set(holes))))} holes"
     limits = limits or Limits()
     found: dict[Quota, list[LakeInstance]] = {quota: [] for quota in quotas}
-    open_quotas = {quota for quota, wanted in quotas.items() if wanted > 0}
-    splits = {split for split, _ in open_quotas}
-    seen: set[str] = set()
-    repeats = dict.fromkeys(quotas, 0)
+    waiting = {quota for quota, wanted in quotas.items() if wanted > 0}
+    distinct = _Distinct()
     tally = Tally(hits=dict.fromkeys(quotas, 0))
-    split_draws = dict.fromkeys(splits, 0)
-    while open_quotas:
+    while waiting:
         layout = draw(rng, size, agents, holes[int(rng.random() * len(holes))])
+        if judge:
+            _judge(tally, waiting, where, cell)
         if layout is None:
-            # No hash, so no split: it counts for all alike, as a solvable layout would on average.
-            tally.draws += 1
-            tally.unsolvable += 1
-            _judge(tally, where, cell)
+            tally.placeless += 1
             continue
+        tally.layouts += 1
         board, marks, starts, goals = layout
         digest = canonical_hash(size, size, marks, list(zip(starts, goals, strict=True)))
         split = split_of_hash(digest)
-        if split not in splits:
+        if all(split != wanted for wanted, _ in waiting):
             continue
-        tally.draws += 1
-        split_draws[split] += 1
+        tally.draws[split] = tally.draws.get(split, 0) + 1
         rows = [marks[r * size : (r + 1) * size] for r in range(size)]
         analysis = Analysis(board, rows, starts, goals, limits)
-        quota = _quota(analysis, split, open_quotas, tally)
-        _judge(tally, where, cell)
-        for wanted in [q for q in open_quotas if q[0] == split]:
-            _judge_quota(wanted, tally.hits[wanted], split_draws[split], where, cell)
+        quota = _quota(analysis, split, waiting, tally)
         if quota is None:
             continue
         tally.hits[quota] += 1
-        if digest in seen:
-            repeats[quota] += 1
-            if repeats[quota] <= 20 + 4 * len(found[quota]):
-                continue
-            tally.exhausted.add(quota)
-        else:
-            repeats[quota] = 0
-        seen.add(digest)
         cells = [[divmod(v, size) for v in ends] for ends in (starts, goals)]
+        if not distinct.admits(quota, digest, (*starts, *goals, marks), len(found[quota])):
+            continue
         found[quota].append(make_instance(rows, cells[0], cells[1], analysis.certificate(), digest))
         if len(found[quota]) == quotas[quota]:
-            open_quotas.discard(quota)
-            splits = {split for split, _ in open_quotas}
+            waiting.discard(quota)
+    tally.exhausted = distinct.exhausted
     return found, tally
 
 
-def _quota(analysis: Analysis, split: str, open_quotas: set[Quota], tally: Tally) -> Quota | None:
-    """The open quota that the layout belongs to, at the least work."""
-    if not analysis.collides and (split, False) not in open_quotas and (split, None) not in open_quotas:
+class _Distinct:
+    """Lets nothing through twice while anything new is likely: first up to symmetry, then by exact layout."""
+
+    def __init__(self) -> None:
+        self.exhausted: set[Quota] = set()
+        self._seen: set[Hashable] = set()
+        self._refused: dict[Quota, int] = {}
+
+    def admits(self, quota: Quota, digest: str, layout: Hashable, held: int) -> bool:
+        key = layout if quota in self.exhausted else digest
+        if key in self._seen:
+            refused = self._refused[quota] = self._refused.get(quota, 0) + 1
+            if refused <= PATIENCE + 4 * held:
+                return False
+            if quota not in self.exhausted:
+                self.exhausted.add(quota)
+                return self.admits(quota, digest, layout, held)
+        self._refused[quota] = 0
+        self._seen |= {digest, layout}
+        return True
+
+
+def _quota(analysis: Analysis, split: str, waiting: set[Quota], tally: Tally) -> Quota | None:
+    """The unfilled quota that a layout belongs to, at the least work."""
+    either = (split, None)
+    if either in waiting:
+        makespan = analysis.makespan()
+        tally.unsolvable += isinstance(makespan, Unsolvable)
+        tally.open += isinstance(makespan, LimitReached)
+        return either if isinstance(makespan, Solved) else None
+    if not analysis.collides and (split, False) not in waiting:
         return None
-    first = analysis.makespan() if (split, None) in open_quotas else analysis.soc()
-    if isinstance(first, Unsolvable):
+    soc = analysis.soc()
+    if isinstance(soc, Unsolvable):
         tally.unsolvable += 1
         return None
-    if (split, None) in open_quotas and not isinstance(first, LimitReached):
-        return (split, None)
-    needs_wait = None if isinstance(first, LimitReached) else analysis.needs_wait_soc()
-    if needs_wait is None:
+    needs_wait = analysis.needs_wait_soc()
+    if needs_wait is None or (split, needs_wait) not in waiting:
+        tally.open += needs_wait is None
+        return None
+    if isinstance(analysis.makespan(), LimitReached):
         tally.open += 1
         return None
-    quota = (split, needs_wait)
-    if quota not in open_quotas or isinstance(analysis.makespan(), LimitReached):
-        return None
-    return quota
+    return split, needs_wait
 
 
-def _judge(tally: Tally, where: str, cell: str) -> None:
-    if tally.draws >= JUDGE_SOLVABLE_AFTER and tally.solvable_share() < MIN_SOLVABLE_SHARE:
+def _judge(tally: Tally, waiting: set[Quota], where: str, cell: str) -> None:
+    """Raise YieldError once the counts are large enough to say that the yield is too low."""
+    drawn = sum(tally.draws.values()) + tally.placeless
+    share = tally.solvable_share()
+    if drawn >= JUDGE_SOLVABLE_AFTER and share < MIN_SOLVABLE_SHARE:
         raise YieldError(
-            f"{where}: {tally.solvable_share():.1%} of {tally.draws} draws are solvable, expected at least "
-            f"{MIN_SOLVABLE_SHARE:.0%}; lower hole_ratio or the number of agents of {cell}",
+            f"{where}: {share:.1%} of {drawn} draws are solvable, expected at least {MIN_SOLVABLE_SHARE:.0%}; "
+            f"lower hole_ratio of {cell} or the number of agents",
             cell=cell,
-            rate=tally.solvable_share(),
+            rate=share,
         )
-
-
-def _judge_quota(quota: Quota, hits: int, draws: int, where: str, cell: str) -> None:
-    if draws >= JUDGE_DRAWS_AFTER and draws > MAX_DRAWS_PER_HIT * hits:
-        kind = {True: "need a wait", False: "need no wait", None: "are solved within the limit"}[quota[1]]
-        remedy = {
-            True: f"raise hole_ratio or lower wait_ratio of {cell}",
-            False: f"lower wait_ratio below 1 is not enough: lower hole_ratio of {cell}",
-            None: f"lower the number of agents or the size of {cell}",
-        }[quota[1]]
-        raise YieldError(
-            f"{where}: {hits} of {draws} draws {kind} ({hits / draws:.2%}), expected at least 1 in "
-            f"{MAX_DRAWS_PER_HIT}; {remedy}",
-            cell=cell,
-            rate=hits / draws,
-        )
+    for quota in waiting:
+        draws, hits = tally.draws.get(quota[0], 0), tally.hits[quota]
+        if draws >= JUDGE_DRAWS_AFTER and draws > MAX_DRAWS_PER_HIT * hits:
+            kind, remedy = {
+                True: ("need a wait", f"lower wait_ratio of {cell}, or raise its hole_ratio"),
+                False: ("need no wait", f"raise wait_ratio of {cell}, or lower its hole_ratio"),
+                None: ("are solved within the limit", f"lower hole_ratio of {cell} or the number of agents"),
+            }[quota[1]]
+            raise YieldError(
+                f"{where}: {hits} of {draws} draws {kind} ({hits / draws:.2%}), expected at least 1 in "
+                f"{MAX_DRAWS_PER_HIT}; {remedy}",
+                cell=cell,
+                rate=hits / draws,
+            )
 
 
 def apportion(shares: Mapping[str, float], n: int) -> dict[str, int]:
@@ -225,6 +261,7 @@ def generate(
     n: int,
     seed: int,
     split: str,
+    *,
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> tuple[list[LakeInstance], dict[str, list[Tally]]]:
@@ -240,9 +277,9 @@ def generate(
             stream(seed, split, size, agents),
             size,
             agents,
-            [round(entry.hole_ratio * size * size)],
-            {(split, True): waiting, (split, False): count - waiting},
-            limits,
+            holes=[round(entry.hole_ratio * size * size)],
+            quotas={(split, True): waiting, (split, False): count - waiting},
+            limits=limits,
         )
         for part in found.values():
             instances += part

@@ -111,10 +111,11 @@ class Board:
         """Distance to every cell; -1 where there is no way."""
         distance = [-1] * self.n
         for d, layer in enumerate(self.layers(origin, blocked)):
-            while layer:
-                low = layer & -layer
+            rest = layer
+            while rest:
+                low = rest & -rest
                 distance[low.bit_length() - 1] = d
-                layer ^= low
+                rest ^= low
         return distance
 
     def first_path(self, start: int, layers: Sequence[int]) -> list[int] | None:

@@ -159,9 +159,14 @@ def make_instance(
     )
 
 
+def dump_instances(instances: Iterable[LakeInstance]) -> bytes:
+    """JSONL: one instance a line, fields in their order."""
+    return b"".join(instance.model_dump_json().encode() + b"\n" for instance in instances)
+
+
 def write_instances(path: Path, instances: Iterable[LakeInstance]) -> None:
-    """One instance a line, in the order of its fields."""
-    path.write_bytes(b"".join(instance.model_dump_json().encode() + b"\n" for instance in instances))
+    """Instances as JSONL."""
+    path.write_bytes(dump_instances(instances))
 
 
 def read_instances(path: Path) -> Iterator[LakeInstance]:

@@ -17,6 +17,9 @@ from typing import Literal
 from envsim.lake.grid import Board
 
 Objective = Literal["makespan", "soc"]
+UNREACHABLE = 1 << 20
+"""Cost to go where there is no plan."""
+
 GONE = -1
 """The cell of an agent that has disappeared at its goal (a variant that only some published instances use)."""
 
@@ -65,7 +68,7 @@ class _Moves(dict[int, list[int]]):
         return found
 
 
-def search(
+def search(  # noqa: D417, PLR0912, PLR0915 - one loop without calls: this is the hot path of the solver
     board: Board,
     starts: Sequence[int],
     goals: Sequence[int],
@@ -105,6 +108,7 @@ def search(
     makespan = objective == "makespan"
     parking = not makespan or not waits or disappear
     everyone = (1 << agents) - 1
+    ceiling = UNREACHABLE if most is None else most + 1
     distance = [board.distances(goal) for goal in goals]
     own = [distance[i][start] for i, start in enumerate(starts)]
     if min(own) < 0 or (horizon is not None and max(own) > horizon):
@@ -112,6 +116,8 @@ def search(
     moves = [_Moves(board, row, waits) for row in distance]
     start: State = (tuple(starts), (), 0, 0)
     f = max(max(own) if makespan else sum(own), pairs(starts, 0) if pairs else 0)
+    if f >= ceiling:
+        return Unsolvable(0)
     parent: dict[State, State | None] = {start: None}
     best: dict[State, int] = {start: 0}
     closed: set[State] = set()
@@ -123,8 +129,6 @@ def search(
             buckets.pop(f, None)
             f += 1
             continue
-        if most is not None and f > most:
-            break
         g, state = bucket.pop()
         if state in closed:
             continue
@@ -168,6 +172,8 @@ def search(
             estimate = next_g + (max(togo) if makespan else sum(togo))
             if pairs is not None and i == agents - 1:
                 estimate = max(estimate, next_g + pairs(moved, now_finished))
+            if estimate >= ceiling:
+                continue
             best[successor] = next_g
             parent[successor] = state
             buckets.setdefault(max(f, estimate), []).append((next_g, successor))

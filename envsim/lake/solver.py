@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from envsim.api import EnvsimError
 from envsim.lake.grid import Board, Cell, collide
 from envsim.lake.instance import Certificate
-from envsim.lake.search import LimitReached, Result, Solved, Unsolvable, search
+from envsim.lake.portfolio import solve
+from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable
 from envsim.lake.verifier import costs, has_wait, verify
 
 LIMIT = 200_000
@@ -22,7 +24,7 @@ _STEPS = {letter: step for step, letter in MOVES.items()}
 
 def moves_of(path: Sequence[Cell]) -> str:
     """A path as one letter a step: ``L D R U``, ``S`` = stay."""
-    return "".join(MOVES[(r - p, c - q)] for (p, q), (r, c) in zip(path, path[1:], strict=False))
+    return "".join(MOVES[(r - p, c - q)] for (p, q), (r, c) in pairwise(path))
 
 
 def path_of(start: Cell, moves: str) -> list[Cell]:
@@ -76,8 +78,8 @@ class Analysis:
     def needs_wait_soc(self) -> bool | None:
         """Whether every plan of optimal sum of costs has a wait; None if unknown or there is no plan.
 
-        On a bipartite grid the number of waits has the parity of (optimum - sum of distances), so only an even, positive
-        difference needs a second search.
+        On a bipartite grid the number of waits has the parity of (optimum - sum of distances), so only an even
+        difference can need a second search.
         """
         if self._needs_wait is None:
             soc = self.soc()
@@ -136,12 +138,14 @@ class Analysis:
         plan = [[*path, *[path[-1]] * (longest - len(path))] for path in self.reachable]
         return self._checked("makespan", Solved(max(self.distances), plan, 0)) and Solved(cost, plan, 0)
 
-    def _search(self, objective: str, **only: int | bool) -> Result:
-        if objective == "soc":
-            return search(self.board, self.starts, self.goals, "soc", limit=self.limits.soc, **only)  # type: ignore[arg-type]
-        return search(self.board, self.starts, self.goals, "makespan", limit=self.limits.makespan, **only)  # type: ignore[arg-type]
+    def _search(
+        self, objective: Objective, *, waits: bool = True, most: int | None = None, horizon: int | None = None
+    ) -> Result:
+        limit = self.limits.soc if objective == "soc" else self.limits.makespan
+        ends = (self.board, self.starts, self.goals, objective)
+        return solve(*ends, limit=limit, waits=waits, most=most, horizon=horizon)
 
-    def _needs_wait_beyond(self, objective: str, optimal: Solved) -> bool | None:
+    def _needs_wait_beyond(self, objective: Objective, optimal: Solved) -> bool | None:
         plan = self._cells(optimal.plan)
         if not has_wait([path[-1] for path in plan], plan):
             return False
@@ -154,7 +158,7 @@ class Analysis:
         found = self._checked("soc", self._search("soc", horizon=makespan.cost))
         return found if isinstance(found, Solved) else None
 
-    def _checked(self, objective: str, result: Result) -> Result:
+    def _checked(self, objective: Objective, result: Result) -> Result:
         if isinstance(result, Solved):
             plan = self._cells(result.plan)
             starts = [divmod(v, self.board.columns) for v in self.starts]
