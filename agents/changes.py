@@ -1,12 +1,13 @@
 """A designer's changes -> a configuration; what changed, in words; whether a critic's conditions were met.
 
 Steps (``up``, ``down``) go through the environment's own knobs, so that only the environment knows what a step is.
+Steps alone never give a cell up: halving a share stage after stage would, once the others are renormalised.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agents.schemas import Change
@@ -14,6 +15,10 @@ from envsim.api import Environment, EnvsimError, Knob
 
 TOLERANCE = 1e-6
 """Configurations are rounded to this before they are hashed, so smaller differences do not exist."""
+SHARE_KNOB = "data_ratio"
+"""The knob of a cell that holds its share of the data, by the environments' convention."""
+SHARE_FLOOR = 0.02
+"""Steps hold every share at this; only ``set`` goes below."""
 
 
 def change_errors(knobs: Mapping[str, Knob], changes: Sequence[Change]) -> list[str]:
@@ -43,6 +48,7 @@ def change_errors(knobs: Mapping[str, Knob], changes: Sequence[Change]) -> list[
 def apply_changes(environment: Environment, config: Any, changes: Sequence[Change]) -> Any:
     """The configuration after the changes; ``keep`` changes nothing.
 
+    A share that was at least SHARE_FLOOR and is not set by value is held there.
     Raises EnvsimError naming each faulty path, its value and its bound, or whatever the environment refuses.
     """
     knobs = environment.knobs(config)
@@ -57,6 +63,8 @@ def apply_changes(environment: Environment, config: Any, changes: Sequence[Chang
             values[change.path] = knobs[change.path].up
         elif change.op == "down":
             values[change.path] = knobs[change.path].down
+    by_value = {change.path for change in changes if change.op == "set"}
+    values.update(_held_shares(knobs, values, by_value))
     return environment.with_values(config, values) if values else config
 
 
@@ -87,9 +95,10 @@ def check_conditions(
             unmet.append(f"{path}: not an editable knob, so the condition cannot be met")
             continue
         before, after = old[path].value, new[path].value
+        low = max(old[path].low, SHARE_FLOOR) if path.endswith(f".{SHARE_KNOB}") else old[path].low
         wanted = {
             "up": after > before + TOLERANCE or after >= old[path].high - TOLERANCE,
-            "down": after < before - TOLERANCE or after <= old[path].low + TOLERANCE,
+            "down": after < before - TOLERANCE or after <= low + 2 * TOLERANCE,
             "keep": abs(after - before) <= TOLERANCE or _only_renormalised(path, old, new),
             "set": condition.value is not None and abs(after - condition.value) <= TOLERANCE,
         }
@@ -97,6 +106,20 @@ def check_conditions(
             target = f" {condition.value:g}" if condition.value is not None else ""
             unmet.append(f"{path}: wanted {condition.op}{target}, but it went from {before:.3f} to {after:.3f}")
     return unmet
+
+
+def _held_shares(knobs: Mapping[str, Knob], values: Mapping[str, float], by_value: Collection[str]) -> dict[str, float]:
+    """Raw weights for those shares that the values would push under the floor once they sum to 1 again."""
+    raw = {path: values.get(path, knob.value) for path, knob in knobs.items() if path.endswith(f".{SHARE_KNOB}")}
+    may_be_held = {path for path in raw if path not in by_value and knobs[path].value >= SHARE_FLOOR - TOLERANCE}
+    held: set[str] = set()
+    while raw:
+        total = sum(value for path, value in raw.items() if path not in held) / (1 - SHARE_FLOOR * len(held))
+        low = {path for path in may_be_held - held if raw[path] < SHARE_FLOOR * total}
+        if not low:
+            return dict.fromkeys(held, SHARE_FLOOR * total)
+        held |= low
+    return {}
 
 
 def _only_renormalised(path: str, old: Mapping[str, Knob], new: Mapping[str, Knob]) -> bool:

@@ -14,14 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from agents import teacher
+from agents.changes import SHARE_FLOOR, SHARE_KNOB
 from agents.checks import semantic_checks
 from agents.schemas import Change, Diagnosis, Evidence, GateReport, Proposal
 from agents.structured import output_schema, read_answer
 from envsim.api import Environment, Style
 
-DATA = "data_ratio"
-"""The knob of a cell that holds its share of the data, by the environments' convention."""
-KEPT = 0.02
+KEPT = SHARE_FLOOR
 """The share that a one-sided mix leaves to every other cell."""
 
 
@@ -144,7 +143,7 @@ def _random(context: DesignContext) -> Proposal:
     rng = np.random.default_rng(np.random.SeedSequence([context.seed, context.stage]))
     drawn = rng.dirichlet(np.ones(len(cells)))
     shares = KEPT + (1 - KEPT * len(cells)) * drawn
-    changes = [_set(context, f"{cell}.{DATA}", float(share)) for cell, share in zip(cells, shares, strict=True)]
+    changes = [_set(context, f"{cell}.{SHARE_KNOB}", float(share)) for cell, share in zip(cells, shares, strict=True)]
     return _proposal(context, "random shares", changes)
 
 
@@ -225,7 +224,7 @@ def _proposal(context: DesignContext, rationale: str, changes: list[Change]) -> 
 def _mass_on(context: DesignContext, cell: str, rest: float) -> list[Change]:
     cells = context.environment.cells()
     most = 1 - rest * (len(cells) - 1)
-    return [_set(context, f"{other}.{DATA}", most if other == cell else rest) for other in cells]
+    return [_set(context, f"{other}.{SHARE_KNOB}", most if other == cell else rest) for other in cells]
 
 
 def _set_all(context: DesignContext, cells: Sequence[str], values: Mapping[str, float]) -> list[Change]:

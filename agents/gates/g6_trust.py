@@ -7,7 +7,7 @@ from pydantic import Field
 from agents.gates.context import GateContext
 from agents.schemas import Frozen, GateFinding
 
-ROUNDING = 1e-6
+ROUNDING = 1e-5
 
 
 class G6Settings(Frozen):

@@ -22,7 +22,9 @@ def change(path: str, op: str, value: float | None = None) -> Change:
 
 
 changes_lists = st.lists(
-    st.tuples(st.sampled_from(PATHS), st.sampled_from(["up", "down", "keep"])), max_size=8, unique_by=lambda item: item[0]
+    st.tuples(st.sampled_from(PATHS), st.sampled_from(["up", "down", "keep"])),
+    max_size=8,
+    unique_by=lambda item: item[0],
 )
 
 
@@ -94,3 +96,16 @@ def test_set_and_keep_conditions(lake: Environment) -> None:
 def test_a_knob_at_its_bound_cannot_go_further(lake: Environment) -> None:
     config = lake.with_values(lake.default_config(), {"3x3.hole_ratio": 0.0})
     assert check_conditions(lake, config, config, [change("3x3.hole_ratio", "down")]) == []
+
+
+def test_steps_never_give_a_cell_up_but_set_can(lake: Environment) -> None:
+    config = lake.default_config()
+    for _ in range(6):
+        steps = [change(f"{cell}.data_ratio", "up" if cell == "3x3" else "down") for cell in lake.cells()]
+        config = apply_changes(lake, config, steps)
+        assert min(lake.shares(config).values()) >= 0.02 - 2e-6
+    assert lake.shares(config)["10x10"] == pytest.approx(0.02, abs=2e-6)
+    again = apply_changes(lake, config, [change("10x10.data_ratio", "down")])
+    assert check_conditions(lake, config, again, [change("10x10.data_ratio", "down")]) == []
+    given_up = apply_changes(lake, config, [change("10x10.data_ratio", "set", 0.0)])
+    assert lake.shares(given_up)["10x10"] == 0

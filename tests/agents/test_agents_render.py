@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agents_fakes import evidence_of
 
 from agents import teacher
 from agents.render import render_messages
 from agents.rolespec import STYLES, RoleSpec
 from agents.schemas import GateFinding, GateReport
-from agents_fakes import evidence_of
 from envsim.api import Environment, Style
 
 VALID = (0.6, 0.4, 0.1, 0, 0, 0, 0, 0)

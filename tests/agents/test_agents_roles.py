@@ -65,7 +65,11 @@ def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]
         ("trainer", {"model": {"base_url": "ftp://x", "name": "m"}}, "got 'ftp://x'"),
         ("trainer", {"on_failure": "ignore"}, "on_failure: Input should be 'rule' or 'stop', got 'ignore'"),
         ("trainer", {"approval": "maybe"}, "got 'maybe'"),
-        ("trainer", {"inputs": ["evidenec", "proposal", "bounds"]}, "unknown input 'evidenec'; did you mean 'evidence'"),
+        (
+            "trainer",
+            {"inputs": ["evidenec", "proposal", "bounds"]},
+            "unknown input 'evidenec'; did you mean 'evidence'",
+        ),
         ("trainer", {"inputs": ["evidence", "evidence"]}, "'evidence' is listed twice"),
         ("trainer", {"inputs": ["evidence", "proposal"]}, "uses 'bounds', which the role does not declare"),
         ("trainer", {"inputs": ["evidence", "proposal", "bounds", "knobs"]}, "does not use the declared input 'knobs'"),

@@ -1,0 +1,100 @@
+"""A policy as a chat model: counts and finish reasons are filled, and a schema reaches the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from agents_fakes import ScriptedPolicy
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+
+from agents.chat import CheckpointChatModel, chat_model, to_messages
+from agents.rolespec import ExternalModel
+from agents.schemas import Budget
+
+GOOD = '{"reason": "r", "steps": 20, "learning_rate_scale": 1.0}'
+
+
+class Seen(BaseCallbackHandler):
+    """Counts what a tracer would see."""
+
+    def __init__(self) -> None:
+        self.starts: list[list[Any]] = []
+        self.ends = 0
+
+    def on_chat_model_start(self, serialized: dict[str, Any], messages: Sequence[Any], **kwargs: Any) -> None:  # noqa: ARG002
+        self.starts.append(list(messages))
+
+    def on_llm_end(self, response: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        self.ends += 1
+
+
+def test_an_answer_carries_its_cost_and_reason() -> None:
+    policy = ScriptedPolicy(["four"], finish_reason="length")
+    message = CheckpointChatModel(policy=policy).invoke([SystemMessage("ab"), HumanMessage("cde")])
+    assert message.text == "four"
+    assert message.usage_metadata == {"input_tokens": 5, "output_tokens": 4, "total_tokens": 9}
+    assert message.response_metadata["finish_reason"] == "length"
+    assert policy.calls[0]["prompts"] == [
+        [{"role": "system", "content": "ab"}, {"role": "user", "content": "cde"}],
+    ]
+
+
+def test_bound_arguments_reach_the_policy() -> None:
+    policy = ScriptedPolicy(["x"])
+    schema = {"type": "object"}
+    bound = CheckpointChatModel(policy=policy, seed=1).bind(
+        response_schema=schema, max_new_tokens=9, temperature=0.5, seed=0
+    )
+    bound.invoke("hello")
+    call = policy.calls[0]
+    assert (call["schema"], call["max_new_tokens"], call["temperature"], call["seed"]) == (schema, 9, 0.5, 0)
+
+
+def test_tracers_see_every_question() -> None:
+    seen = Seen()
+    CheckpointChatModel(policy=ScriptedPolicy(["x"])).invoke("hello", {"callbacks": [seen]})
+    assert (len(seen.starts), seen.ends) == (1, 1)
+
+
+def test_structured_output_is_validated() -> None:
+    model = CheckpointChatModel(policy=ScriptedPolicy([GOOD]))
+    assert model.with_structured_output(Budget).invoke("x") == Budget(reason="r", steps=20, learning_rate_scale=1.0)
+    with pytest.raises(ValueError, match="no JSON object"):
+        CheckpointChatModel(policy=ScriptedPolicy(["no"])).with_structured_output(Budget).invoke("x")
+    with pytest.raises(ValueError, match="cut off"):
+        CheckpointChatModel(policy=ScriptedPolicy([GOOD], finish_reason="length")).with_structured_output({}).invoke(
+            "x"
+        )
+
+
+def test_structured_output_can_keep_the_raw_message() -> None:
+    model = CheckpointChatModel(policy=ScriptedPolicy(["no"]))
+    result = model.with_structured_output(Budget, include_raw=True).invoke("x")
+    assert isinstance(result["raw"], AIMessage)
+    assert result["parsed"] is None
+    assert "no JSON object" in str(result["parsing_error"])
+
+
+def test_what_a_policy_cannot_do_is_refused() -> None:
+    model = CheckpointChatModel(policy=ScriptedPolicy(["x"]))
+    with pytest.raises(ValueError, match="stop sequences"):
+        model.invoke("x", stop=["a"])
+    with pytest.raises(ValueError, match=r"unknown arguments \['top_p'\]"):
+        model.invoke("x", top_p=0.5)
+    with pytest.raises(NotImplementedError, match="let the graph call them"):
+        model.bind_tools([Budget])
+    with pytest.raises(ValueError, match="text only"):
+        to_messages([HumanMessage([{"type": "image_url", "image_url": {"url": "data:,"}}])])
+
+
+def test_a_models_name_is_resolved() -> None:
+    policies: dict[str, Any] = {"inherit": ScriptedPolicy(["now"]), "base": ScriptedPolicy(["then"])}
+    assert chat_model("base", policies).invoke("x").text == "then"
+    with pytest.raises(KeyError, match="this run has base, inherit"):
+        chat_model("champion", policies)
+    external = chat_model(ExternalModel(base_url="http://127.0.0.1:9/v1", name="other"), policies)
+    assert isinstance(external, CheckpointChatModel)
+    assert external.model_name == "other"

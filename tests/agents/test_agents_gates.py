@@ -1,0 +1,315 @@
+"""Gates: every adversary is stopped by its own, a sober proposal passes, thresholds count where they say they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from agents_fakes import SkillPolicy, evidence_of
+
+from agents import teacher
+from agents.changes import apply_changes
+from agents.designers import ADVERSARIES, DESIGNERS, DesignContext, ProposalRejected, get_designer
+from agents.gates import GateContext, GateSettings, Prediction, run_gates
+from agents.gates.g4_hopeless import G4Settings
+from agents.gates.g8_calibration import brier
+from agents.schemas import Change, GateReport
+from envsim import registry
+from envsim.api import Environment, EnvsimError, Generated, Measurement, YieldError
+from tools.probe_policy import ProbeTask, probe
+from trainer.spec import GenerationSettings
+
+LAKE = registry.get("lake")
+START = LAKE.default_config()
+INITIAL = LAKE.generate(START, 256, 3, split="probe").measurement
+WEAK = (0.58, 0.41, 0.09, 0, 0, 0, 0, 0)
+STRONG = (0.99, 0.95, 0.85, 0.7, 0.55, 0.4, 0.2, 0.0)
+LOOSE = GateSettings.model_validate(
+    {"g2": {"min_effective": 0.25, "min_success": 0.05}, "g3": {"max_trivial": 0.5}, "g4": {"max_hopeless": 0.6}}
+)
+"""Thresholds as a profile with a tiny, weak policy sets them."""
+
+
+def skill(rates: tuple[float, ...]) -> Callable[[Any], float]:
+    """Success by map size, a little better on maps with fewer holes than usual."""
+
+    def success(task: Any) -> float:
+        base = rates[LAKE.cells().index(LAKE.cell(task))]
+        holes = sum(row.count("@") for row in task.rows) / task.size**2
+        return min(1.0, base * (1 + (0.2 - holes)))
+
+    return success
+
+
+def design_context(rates: tuple[float, ...], **changes: Any) -> DesignContext:
+    seen = evidence_of(LAKE, rates)
+    values: dict[str, Any] = {
+        "environment": LAKE,
+        "config": START,
+        "evidence": seen,
+        "diagnosis": teacher.diagnose(seen),
+        "stage": 1,
+        "seed": 0,
+    }
+    return DesignContext(**{**values, **changes})
+
+
+@cache
+def generated_from(config: str) -> Generated | YieldError:
+    """64 instances of a configuration, or the refusal."""
+    try:
+        return LAKE.generate(LAKE.config_model.model_validate_json(config), 64, 11, split="probe")
+    except YieldError as error:
+        return error
+
+
+def context_of(config: Any, rates: tuple[float, ...], current: Any = START, **changes: Any) -> GateContext:
+    """What the loop gathers: generate, probe, measure; or the reason why not."""
+    common: dict[str, Any] = {
+        "environment": LAKE,
+        "current": current,
+        "current_difficulty": INITIAL.difficulty,
+        "initial": INITIAL,
+        **changes,
+    }
+    generated = generated_from(config.model_dump_json())
+    if isinstance(generated, YieldError):
+        return GateContext(errors=[str(generated)], error_cells=[generated.cell], **common)
+    policy = SkillPolicy(LAKE, skill(rates))
+    policy.know(generated.instances)
+    probed = probe(
+        LAKE, policy, generated.instances, style="compact", generation=GenerationSettings(), samples=8, seed=5
+    )
+    return GateContext(
+        proposed=config, measured=generated.measurement, probe=probed.tasks, probe_tokens=probed.tokens, **common
+    )
+
+
+def examine(designer: str, rates: tuple[float, ...], settings: GateSettings, **changes: Any) -> GateReport:
+    try:
+        proposal = get_designer(designer).propose(design_context(rates))
+        config = apply_changes(LAKE, START, proposal.changes)
+    except (ProposalRejected, EnvsimError) as error:
+        errors = getattr(error, "errors", [str(error)])
+        return run_gates(GateContext(LAKE, START, INITIAL.difficulty, INITIAL, errors=errors), settings)
+    return run_gates(context_of(config, rates, **changes), settings)
+
+
+def failed(report: GateReport) -> set[str]:
+    return {finding.gate for finding in report.findings if not finding.passed}
+
+
+@pytest.mark.parametrize("rates", [WEAK, STRONG], ids=["weak", "strong"])
+@pytest.mark.parametrize("remediation", [False, True])
+@pytest.mark.parametrize(
+    ("adversary", "gates"),
+    [
+        ("always_easiest", {"G3", "G5"}),
+        ("always_impossible", {"G4"}),
+        ("oscillate", {"G6"}),
+        ("single_cell", {"G6"}),
+        ("fake_wait", {"G1"}),
+        ("json_garbage", {"G1"}),
+    ],
+)
+def test_every_adversary_is_stopped_by_its_gate(
+    adversary: str, gates: set[str], rates: tuple[float, ...], remediation: bool
+) -> None:
+    report = examine(adversary, rates, LOOSE, current_hopeless=remediation)
+    assert not report.passed
+    assert failed(report) & gates
+
+
+def test_easing_is_trivial_for_a_strong_policy_and_below_the_floor_for_a_weak_one() -> None:
+    assert "G3" in failed(examine("always_easiest", STRONG, LOOSE, current_hopeless=True))
+    assert "G5" in failed(examine("always_easiest", WEAK, LOOSE, current_hopeless=True))
+
+
+def test_oscillation_is_stopped_in_both_directions() -> None:
+    designer = get_designer("oscillate")
+    for _ in range(2):
+        config = apply_changes(LAKE, START, designer.propose(design_context(STRONG)).changes)
+        assert "G6" in failed(run_gates(context_of(config, STRONG), LOOSE))
+
+
+def test_a_sober_designer_passes_stage_after_stage() -> None:
+    """The teacher on a weak policy, three stages on, each judged against the last accepted configuration."""
+    current, difficulty = START, INITIAL.difficulty
+    hopeless = True
+    for stage in (1, 2, 3):
+        seen = evidence_of(LAKE, WEAK)
+        cells = [
+            cell.model_copy(update={"knobs": {**cell.knobs, "data_ratio": LAKE.shares(current)[cell.cell]}})
+            for cell in seen.cells
+        ]
+        seen = seen.model_copy(update={"cells": cells, "stage": stage})
+        diagnosis = teacher.diagnose(seen)
+        proposal = teacher.propose(seen, diagnosis, LAKE.knobs(current), None, [])
+        config = apply_changes(LAKE, current, proposal.changes)
+        context = context_of(config, WEAK, current, current_difficulty=difficulty, current_hopeless=hopeless)
+        report = run_gates(context, LOOSE)
+        assert report.passed, [finding for finding in report.findings if not finding.passed]
+        assert context.measured is not None
+        current, difficulty, hopeless = config, context.measured.difficulty, False
+
+
+@pytest.mark.parametrize("designer", ["fixed", "random"])
+def test_baselines_are_well_formed(designer: str) -> None:
+    report = examine(designer, STRONG, LOOSE)
+    assert not failed(report) & {"G1", "G5", "G7", "G8"}
+    assert [finding.gate for finding in report.findings] == [f"G{number}" for number in range(1, 9)]
+    assert set(report.probe) == set(LAKE.cells())
+    assert report.probe_tokens > 0
+
+
+def synthetic(successes: list[int], **changes: Any) -> GateContext:
+    tasks = [ProbeTask(id=str(i), cell=LAKE.cells()[i % 8], successes=s, samples=8) for i, s in enumerate(successes)]
+    values: dict[str, Any] = {
+        "environment": LAKE,
+        "current": START,
+        "current_difficulty": INITIAL.difficulty,
+        "initial": INITIAL,
+        "proposed": START,
+        "measured": INITIAL,
+        "probe": tasks,
+    }
+    return GateContext(**{**values, **changes})
+
+
+def finding(context: GateContext, gate: str, settings: GateSettings | None = None) -> Any:
+    return next(item for item in run_gates(context, settings).findings if item.gate == gate)
+
+
+@pytest.mark.parametrize(
+    ("successes", "gate", "figure", "passed"),
+    [
+        ([4] * 16, "G2", 1 - 2 * 0.5**8, True),
+        ([0, 8] * 8, "G2", 0.0, False),
+        ([1] * 16, "G2", 1 - (1 / 8) ** 8 - (7 / 8) ** 8, False),
+        ([8] * 4 + [4] * 12, "G3", 0.25, True),
+        ([8] * 5 + [4] * 11, "G3", 5 / 16, False),
+        ([0] * 6 + [4] * 10, "G4", 0.375, True),
+        ([0] * 7 + [4] * 9, "G4", 7 / 16, False),
+    ],
+)
+def test_probe_gates_count_as_they_say(successes: list[int], gate: str, figure: float, passed: bool) -> None:
+    found = finding(synthetic(successes), gate)
+    assert found.figure == pytest.approx(figure)
+    assert found.passed is passed
+
+
+def test_cells_at_fault_are_named() -> None:
+    successes = [4, 4, 4, 0, 0, 0, 0, 0] * 2
+    assert finding(synthetic(successes), "G4").cells == LAKE.cells()[3:]
+    loose = GateSettings(g4=G4Settings(max_hopeless=0.7))
+    assert finding(synthetic(successes), "G4", loose).cells == []
+
+
+def measured(**changes: Any) -> Measurement:
+    return INITIAL.model_copy(update=changes)
+
+
+def test_difficulty_may_fall_a_little_or_for_a_reason() -> None:
+    def passes(difficulty: float, **changes: Any) -> bool:
+        context = synthetic([4] * 16, measured=measured(difficulty=difficulty), current_difficulty=0.25, **changes)
+        return bool(finding(context, "G5").passed)
+
+    assert passes(0.22)
+    assert not passes(0.20)
+    assert passes(0.20, anchor_dropped=True)
+    assert passes(0.12, current_hopeless=True)
+    assert not passes(0.09, anchor_dropped=True, current_hopeless=True)
+
+
+def test_trust_region_bounds_distance_and_mass() -> None:
+    def shares(**values: float) -> Any:
+        whole = {f"{cell}.data_ratio": values.get(f"s{cell}", 0.125) for cell in LAKE.cells()}
+        return LAKE.with_values(START, whole)
+
+    assert finding(synthetic([4] * 16, proposed=shares(s3x3=0.5)), "G6").passed
+    starved = finding(synthetic([4] * 16, proposed=shares(s10x10=0.01)), "G6")
+    assert (starved.passed, starved.cells) == (False, ["10x10"])
+    far = finding(synthetic([4] * 16, proposed=shares(s3x3=1.0, s4x4=0.03, s5x5=0.03, s6x6=0.03, s7x7=0.03)), "G6")
+    assert far.figure == pytest.approx(sum(abs(v - 0.125) for v in LAKE.shares(shares_far()).values()) / 2)
+
+
+def shares_far() -> Any:
+    values = {"3x3": 1.0, "4x4": 0.03, "5x5": 0.03, "6x6": 0.03, "7x7": 0.03}
+    return LAKE.with_values(START, {f"{cell}.data_ratio": values.get(cell, 0.125) for cell in LAKE.cells()})
+
+
+def test_coordination_is_compared_on_the_same_cells() -> None:
+    conflict = {cell: {"conflict_share": 0.6 if cell == "3x3" else 0.2} for cell in LAKE.cells()}
+    initial = measured(n=10_000, quantities=conflict, coordination=0.25, share=dict.fromkeys(LAKE.cells(), 0.125))
+
+    def passes(share: dict[str, float], coordination: float) -> bool:
+        proposed = measured(n=10_000, share=share, coordination=coordination)
+        return bool(finding(synthetic([4] * 16, measured=proposed, initial=initial), "G7").passed)
+
+    assert passes({"10x10": 1.0}, 0.17)
+    assert not passes({"10x10": 1.0}, 0.15)
+    assert not passes({"3x3": 1.0}, 0.40)
+    assert passes({"3x3": 1.0}, 0.50)
+
+
+def test_coordination_allows_for_the_sampling_error_of_small_probes() -> None:
+    def passes(n: int) -> bool:
+        proposed = measured(n=n, coordination=0.75 * INITIAL.coordination)
+        initial = measured(n=10_000)
+        return bool(finding(synthetic([4] * 16, measured=proposed, initial=initial), "G7").passed)
+
+    assert passes(64)
+    assert not passes(10_000)
+
+
+def test_calibration_fails_on_the_second_bad_prediction_running() -> None:
+    good = Prediction({"3x3": 60}, {"3x3": 0.7})
+    bad = Prediction({"3x3": 95}, {"3x3": 0.1})
+    assert brier(bad.predicted, bad.measured) == pytest.approx(0.1 * 0.05**2 + 0.9 * 0.95**2)
+
+    def calibration(*predictions: Prediction) -> Any:
+        return finding(synthetic([4] * 16, predictions=predictions), "G8")
+
+    assert calibration().figure is None
+    assert calibration(bad).passed
+    assert not calibration(bad, bad).passed
+    assert calibration(bad, good).passed
+    assert calibration(bad, bad, good).passed
+    assert not calibration(good, bad, bad).passed
+
+
+def test_designers_are_known_and_deterministic(lake: Environment) -> None:
+    assert set(ADVERSARIES) < set(DESIGNERS)
+    with pytest.raises(ValueError, match="did you mean 'teacher'"):
+        get_designer("teachr")
+    context = design_context(WEAK)
+    first, second = (get_designer("random").propose(context) for _ in range(2))
+    assert first == second
+    assert first != get_designer("random").propose(design_context(WEAK, seed=1))
+    assert min(lake.shares(apply_changes(lake, START, first.changes)).values()) >= 0.0199
+
+
+def test_models_are_asked_and_not_called() -> None:
+    assert [get_designer(name).model for name in ("self", "base", "teacher")] == ["inherit", "base", None]
+    with pytest.raises(TypeError, match="ask the config designer role"):
+        get_designer("self").propose(design_context(WEAK))
+
+
+def test_a_designer_goes_on_from_its_state() -> None:
+    first = get_designer("oscillate")
+    first.propose(design_context(WEAK))
+    second = get_designer("oscillate")
+    second.load_state_dict(first.state_dict())
+    assert second.propose(design_context(WEAK)) == first.propose(design_context(WEAK))
+    with pytest.raises(ValueError, match="not one of designer 'fixed'"):
+        get_designer("fixed").load_state_dict(first.state_dict())
+
+
+def test_the_teacher_heeds_conditions() -> None:
+    free = get_designer("teacher").propose(design_context(WEAK))
+    asked = [Change(path="3x3.data_ratio", op="down")]
+    bound = get_designer("teacher").propose(design_context(WEAK, conditions=asked))
+    assert Change(path="3x3.data_ratio", op="up") in free.changes
+    assert Change(path="3x3.data_ratio", op="down") in bound.changes
