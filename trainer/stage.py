@@ -35,6 +35,8 @@ OnProgress = Callable[[dict[str, Any]], None]
 """Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, and ``{"event": "done", ...}``."""
 
 STALE_SECONDS = 900.0
+WORKER = "trainer.worker"
+"""Module that the worker process runs."""
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 _LOG = "train.log"
@@ -204,7 +206,7 @@ class Supervision:
                 return
         found = newest_checkpoint(self._directory)
         attempt = new_attempt(self._directory, self._spec)
-        command = [sys.executable, "-P", "-m", "trainer.worker"]
+        command = [sys.executable, "-P", "-m", WORKER]
         command += ["--spec", str(spec_path(attempt)), "--directory", str(attempt)]
         if found is not None:
             command += ["--resume", str(found[1])]

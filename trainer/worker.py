@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, NoReturn
 from pydantic import ValidationError
 
 from trainer.attempts import LOCK, RESULT, attempts, record_worker
-from trainer.checkpoint import reference
 from trainer.files import write_atomic
 from trainer.metrics import beat, read_stage
-from trainer.spec import StageResult, StageSpec
+from trainer.spec import ModelRef, StageResult, StageSpec
 
 if TYPE_CHECKING:
     from trainer.grpo import Trained
@@ -66,7 +65,8 @@ def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -
     if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
         # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
         sys.modules["vllm"] = None  # type: ignore[assignment]
-    # Here and not above: the import takes seconds, and the lock must be held before.
+    # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
+    from trainer.checkpoint import reference  # noqa: PLC0415
     from trainer.grpo import TrainingInputError, train  # noqa: PLC0415
 
     stage = attempt.parent
@@ -79,12 +79,12 @@ def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -
     # Left by a worker that died between the model and the result.
     shutil.rmtree(model, ignore_errors=True)
     staged.rename(model)
-    result = _result(spec, trained, model, attempt, started)
+    result = _result(spec, trained, reference(model), attempt, started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)
 
 
-def _result(spec: StageSpec, trained: Trained, model: Path, attempt: Path, started: float) -> StageResult:
+def _result(spec: StageSpec, trained: Trained, model: ModelRef, attempt: Path, started: float) -> StageResult:
     """First and last reward are means over a fifth of the steps; seconds are this attempt's."""
     steps = [row for row in read_stage(attempts(attempt.parent)) if row.step <= trained.steps]
     window = max(1, len(steps) // 5)
@@ -94,7 +94,7 @@ def _result(spec: StageSpec, trained: Trained, model: Path, attempt: Path, start
         spec_hash=spec.identity(),
         stage=spec.stage,
         steps=trained.steps,
-        model=reference(model),
+        model=model,
         weight_change=trained.weight_change,
         generated_tokens=sum(row.tokens for row in steps),
         reward_first=sum(row.reward for row in steps[:window]) / window,
