@@ -79,14 +79,23 @@ def describe_changes(environment: Environment, before: Any, after: Any) -> list[
 
 
 def check_conditions(
-    environment: Environment, criticised_config: Any, revised_config: Any, conditions: Sequence[Change]
+    environment: Environment,
+    criticised_config: Any,
+    revised_config: Any,
+    conditions: Sequence[Change],
+    *,
+    base: Any | None = None,
 ) -> list[str]:
     """The conditions that a revision does not meet, one line each; empty if it meets all.
 
     Relative to the criticised configuration: ``up`` must be higher, ``down`` lower, ``keep`` equal; ``set`` must equal
     its value. A knob at its bound cannot go further, so staying there meets ``up`` at the top, ``down`` at the bottom.
     A share that moved only because the environment renormalised the others counts as kept.
+
+    ``base`` is the configuration that both were proposed on. With it, a knob that the criticised proposal had already
+    moved the wanted way need only stay on that side of the base: a designer that works by steps cannot take two.
     """
+    root = environment.knobs(base) if base is not None else {}
     old, new = environment.knobs(criticised_config), environment.knobs(revised_config)
     unmet = []
     for condition in conditions:
@@ -96,9 +105,14 @@ def check_conditions(
             continue
         before, after = old[path].value, new[path].value
         low = max(old[path].low, SHARE_FLOOR) if path.endswith(f".{SHARE_KNOB}") else old[path].low
+        start = root[path].value if path in root else before
         wanted = {
-            "up": after > before + TOLERANCE or after >= old[path].high - TOLERANCE,
-            "down": after < before - TOLERANCE or after <= low + 2 * TOLERANCE,
+            "up": after > before + TOLERANCE
+            or min(after, before) > start + TOLERANCE
+            or after >= old[path].high - TOLERANCE,
+            "down": after < before - TOLERANCE
+            or max(after, before) < start - TOLERANCE
+            or after <= low + 2 * TOLERANCE,
             "keep": abs(after - before) <= TOLERANCE or _only_renormalised(path, old, new),
             "set": condition.value is not None and abs(after - condition.value) <= TOLERANCE,
         }

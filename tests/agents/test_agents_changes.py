@@ -109,3 +109,14 @@ def test_steps_never_give_a_cell_up_but_set_can(lake: Environment) -> None:
     assert check_conditions(lake, config, again, [change("10x10.data_ratio", "down")]) == []
     given_up = apply_changes(lake, config, [change("10x10.data_ratio", "set", 0.0)])
     assert lake.shares(given_up)["10x10"] == 0
+
+
+def test_a_step_already_taken_cannot_be_asked_for_twice(lake: Environment) -> None:
+    base = lake.default_config()
+    down = change("9x9.data_ratio", "down")
+    criticised = apply_changes(lake, base, [down, change("3x3.data_ratio", "up")])
+    revised = apply_changes(lake, base, [down])
+    assert lake.shares(revised)["9x9"] > lake.shares(criticised)["9x9"]
+    assert len(check_conditions(lake, criticised, revised, [down])) == 1
+    assert check_conditions(lake, criticised, revised, [down], base=base) == []
+    assert len(check_conditions(lake, criticised, base, [down], base=base)) == 1
