@@ -120,7 +120,7 @@ def fill(
     """
     cell = cell_name(size)
     where = f"{cell} with {agents} agents and {'/'.join(map(str, sorted(set(holes))))} holes"
-    limits = limits or Limits()
+    limits = limits or Limits.affordable(agents)
     found: dict[Quota, list[LakeInstance]] = {quota: [] for quota in quotas}
     waiting = {quota for quota, wanted in quotas.items() if wanted > 0}
     distinct = _Distinct()

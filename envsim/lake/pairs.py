@@ -47,7 +47,7 @@ def soc_bound(board: Board, goals: Sequence[int]) -> Bound:
         averaged = -(-sum(excess) // (agents - 1))
         if averaged <= 0:
             return sum(own)
-        return sum(own) + max(averaged, max([sum([excess[k] for k in matching]) for matching in matchings]))
+        return sum(own) + max(averaged, *[sum([excess[k] for k in matching]) for matching in matchings])
 
     return bound
 

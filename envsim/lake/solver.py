@@ -43,6 +43,11 @@ class Limits:
     makespan: int = LIMIT
     soc: int = LIMIT
 
+    @classmethod
+    def affordable(cls, agents: int) -> Limits:
+        """For generation: up to 3 agents nearly always exact, with more the sum of costs gives up early."""
+        return cls(makespan=60_000, soc=60_000 if agents <= 3 else 10_000)
+
 
 class Analysis:
     """What is known so far of one layout; each question is answered once, the cheap ones first.
