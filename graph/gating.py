@@ -12,7 +12,7 @@ from graph import layout
 from graph.state import Pointer, RunState
 from graph.work import Work
 from tools.probe_policy import ProbeResult, probe
-from trainer.spec import StageResult
+from trainer.spec import StageResult, canonical_hash
 
 
 def gate_report(work: Work, state: RunState) -> GateReport:
@@ -44,7 +44,7 @@ def examine(work: Work, state: RunState, answer: dict[str, Any], conditions: lis
     try:
         proposed = proposed_config(work, answer, base)
         unmet = check_conditions(work.environment, criticised(work, state, base), proposed, conditions)
-        facts = {"proposed": proposed, **measured(work, state, proposed, "proposal", revision)}
+        facts = {"proposed": proposed, **measured(work, state, proposed)}
     except YieldError as error:
         facts = {"errors": [str(error)], "error_cells": [error.cell]}
     except EnvsimError as error:
@@ -70,25 +70,43 @@ def proposed_config(work: Work, answer: dict[str, Any], base: Any) -> Any:
     return apply_changes(work.environment, base, Proposal.model_validate(answer["parsed"]).changes)
 
 
-def measured(work: Work, state: RunState, config: Any, *purpose: object) -> dict[str, Any]:
-    """A probe set drawn from a configuration, what it is, and how the current policy does on it."""
-    settings, stage = work.profile.probe, state["stage"]
-    seed = work.seed(stage, "probe", *purpose)
-    with work.clock.span("instances"), work.reporter.bar("generating the probe") as update:
-        generated = work.environment.generate(config, settings.tasks, seed, split="probe", progress=update)
-    tried = probed(work, state, generated.instances, seed)
-    return {"measured": generated.measurement, "probe": tried.tasks, "probe_tokens": tried.tokens}
+def measured(work: Work, state: RunState, config: Any) -> dict[str, Any]:
+    """What a configuration really gives, and how the current policy does on it.
+
+    One seed a stage: the same configuration gets the same probe, so that proposing it again wins nothing.
+    Raises YieldError.
+    """
+    stage = state["stage"]
+    data = config.model_dump(mode="json")
+    seed = work.seed(stage, "probe")
+    inputs = {"config": data, "policy": state["current"]["sha256"], "seed": seed}
+
+    def make() -> dict[str, Any]:
+        n = work.profile.probe.tasks
+        with work.clock.span("instances"), work.reporter.bar("generating the probe") as update:
+            generated = work.environment.generate(config, n, seed, split="probe", progress=update)
+        tried = probed(work, state, generated.instances, seed)
+        return {"measured": generated.measurement.model_dump(mode="json"), **tried.model_dump(mode="json")}
+
+    found = work.run.once(layout.probe_file(stage, canonical_hash(data)), inputs, make)
+    tried = ProbeResult(tasks=found["tasks"], tokens=found["tokens"])
+    return {
+        "measured": Measurement.model_validate(found["measured"]),
+        "probe": tried.tasks,
+        "probe_tokens": tried.tokens,
+    }
 
 
 def probed(work: Work, state: RunState, instances: list[Any], seed: int) -> ProbeResult:
     policy = work.policy(state["current"])
+    generation = work.profile.generation.model_copy(update={"temperature": work.profile.probe.temperature})
     with work.clock.span("evaluation"), work.reporter.bar("probing the current policy") as update:
         return probe(
             work.environment,
             policy,
             instances,
             style=work.profile.style,
-            generation=work.profile.generation.model_copy(update={"temperature": work.profile.probe.temperature}),
+            generation=generation,
             samples=work.profile.probe.samples,
             seed=seed,
             progress=update,
@@ -119,16 +137,8 @@ def eased(work: Work, state: RunState, base: Any, facts: dict[str, Any], report:
     """
     if "G5" not in {finding.gate for finding in report.findings if not finding.passed}:
         return report
-    file = layout.in_stage(state["stage"], "probe_current.json")
-    inputs = {"base": base.model_dump(mode="json"), "policy": state["current"]["sha256"]}
-
-    def make() -> dict[str, Any]:
-        own = measured(work, state, base, "current")
-        share = hopeless_share(gate_context(work, state, base, {"proposed": base, **own}))
-        return {"hopeless_share": share, "tokens": own["probe_tokens"]}
-
-    share = work.run.once(file, inputs, make)["hopeless_share"]
-    if share <= work.settings.gates.g4.max_hopeless:
+    own = gate_context(work, state, base, {"proposed": base, **measured(work, state, base)})
+    if hopeless_share(own) <= work.settings.gates.g4.max_hopeless:
         return report
     return run_gates(gate_context(work, state, base, facts, current_hopeless=True), work.settings.gates)
 

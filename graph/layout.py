@@ -21,6 +21,11 @@ def in_round(stage: int, revision: int, file: str) -> str:
     return in_stage(stage, f"proposals/{revision}/{file}")
 
 
+def probe_file(stage: int, config_hash: str) -> str:
+    """A configuration tried by the policy that a stage starts from."""
+    return in_stage(stage, f"probes/{config_hash[:16]}.json")
+
+
 def eval_dir(origin: int) -> str:
     """Evaluations of the checkpoint that a stage made; -1 = the starting checkpoint."""
     return "start/eval" if origin < 0 else in_stage(origin, "eval")

@@ -30,7 +30,7 @@ def run_session(
     prepared: Prepared, root: Path, console: Console, *, resume: bool, word: bool | None, started: float
 ) -> int:
     """Run or resume and return the exit code. Raises SettingsError for a directory that cannot be used."""
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     with open_run(root, prepared.identity, resume=resume) as run:
         clock = Clock(started)
         clock.move(time.monotonic() - started, "other", "start-up")

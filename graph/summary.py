@@ -100,11 +100,11 @@ def time_table(events: list[dict[str, Any]]) -> dict[str, float]:
 def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Generated tokens by purpose, each counted once however often the run was resumed."""
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in run.root.glob("**/eval/*.eval.json")]
-    gates = [found["gates"] for stage in stages for found in stage["rounds"] if found["gates"]]
+    probes = [json.loads(path.read_text(encoding="utf-8")) for path in run.root.glob("stages/*/probes/[!m]*.json")]
     return {
         "training": sum(stage["training"]["generated_tokens"] for stage in stages),
         "evaluation": sum(report["generated_tokens"] for report in reports),
-        "probes": sum(report["probe_tokens"] for report in gates),
+        "probes": sum(probe["tokens"] for probe in probes),
         "roles": sum(said["tokens"] for stage in stages for said in answers(stage)),
     }
 

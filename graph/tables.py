@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from graph import words
@@ -13,15 +14,16 @@ from graph.timing import TITLES
 def stage_table(stages: list[dict[str, Any]]) -> Table:
     """What changed and why, the anchor before and after, the decision."""
     table = Table(title="stages (anchor, greedy, mean over cells)", title_justify="left", expand=False)
-    for title in ("stage", "config", "why", "valid", "95 % interval", "optimal", "decision"):
+    for title in ("stage", "design", "change", "why", "valid", "95 % interval", "optimal", "decision"):
         table.add_column(title, overflow="fold")
     for stage in stages:
         decision, plan = stage["decision"], stage["plan"]
         change = decision["valid"]
         table.add_row(
             f"{stage['stage']:03d}",
-            f"[{plan['source']}] ".replace("[", "\\[") + ("\n".join(plan["changes"]) or "no change"),
-            plan["reason"],
+            plan["source"],
+            "\n".join(plan["changes"]) or "no change",
+            clipped(plan["reason"]),
             _move(decision, "macro_valid"),
             f"{words.signed(change['low'])} to {words.signed(change['high'])}",
             _move(decision, "macro_optimal"),
@@ -62,6 +64,10 @@ def time_table(seconds: dict[str, float], tokens: dict[str, int]) -> Table:
     for purpose, n in tokens.items():
         table.add_row(f"tokens: {purpose}", f"{n:,}", "")
     return table
+
+
+def clipped(text: str, length: int = 80) -> str:
+    return escape(text if len(text) <= length else text[: length - 3] + "...")
 
 
 def _move(decision: dict[str, Any], score: str) -> str:

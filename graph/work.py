@@ -75,10 +75,10 @@ class Work:
         """The checkpoint in memory; it is loaded once and makes room for the next one."""
         key = pointer["sha256"]
         if key not in self._policies:
-            while len(self._policies) >= KEPT_POLICIES:
-                del self._policies[next(iter(self._policies))]
-            gc.collect()
             with self.clock.span("start-up"):
+                while len(self._policies) >= KEPT_POLICIES:
+                    del self._policies[next(iter(self._policies))]
+                gc.collect()
                 self._policies[key] = TransformersPolicy(
                     self.reference(pointer),
                     device=self.profile.device,

@@ -1,0 +1,56 @@
+"""A random model over the second environment, and a profile with which a stage takes seconds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from trainer.seedling.model import CONTEXT, build_model
+from trainer.seedling.tokenizer import build_tokenizer
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from parity import Parity  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The seedling's architecture with random weights: it plays every role, badly."""
+    directory = tmp_path_factory.mktemp("random") / "model"
+    environment = Parity()
+    texts = [
+        message["content"]
+        for task in environment.frozen_set("anchor")
+        for message in environment.prompt(task, "compact")
+    ]
+    tokenizer = build_tokenizer(texts, merges=20, context=CONTEXT)
+    tokenizer.save_pretrained(directory)
+    build_model(tokenizer, 0).to(torch.float16).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory, random_model: Path) -> Path:
+    """Stages of seconds."""
+    path = tmp_path_factory.mktemp("profile") / "tiny.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "tiny",
+                "model": str(random_model),
+                "style": "compact",
+                "threads": 1,
+                "grpo": {"steps": 4, "batch": 16, "group": 8, "learning_rate": 1e-3, "save_every": 2},
+                "bounds": {"min_steps": 3, "max_steps": 5},
+                "generation": {"max_new_tokens": 8},
+                "roles": {"max_new_tokens": 64},
+                "probe": {"tasks": 8, "samples": 4},
+            }
+        )
+    )
+    return path

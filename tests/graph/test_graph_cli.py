@@ -1,0 +1,134 @@
+"""The command line: exit codes, one clear line for bad input, and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agents.roles import load_roles
+from agents.schemas import Critique
+from graph import run
+from graph.build import build, recursion_limit
+from graph.exits import Exit
+from graph.review import reviewed
+
+TOPOLOGY = Path(__file__).parent / "topology.mmd"
+
+
+def settings_file(folder: Path, **data: object) -> Path:
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+@pytest.fixture
+def base(profile: Path) -> dict[str, object]:
+    return {"environment": "parity:Parity", "profile": str(profile)}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"stagess": 1}, [], "did you mean 'stages'"),
+        ({"stages": -1}, [], "stages = -1"),
+        ({"designer": "selfish"}, [], "did you mean 'self'"),
+        ({"environment": "laek"}, [], "did you mean 'lake'"),
+        ({"profile": "seedlin"}, [], "did you mean 'seedling'"),
+        ({"roles": "/nowhere"}, [], "/nowhere"),
+        ({"initial_config": {"short": {"data_ratio": 7}}}, [], "initial_config: short.data_ratio = 7"),
+        ({"initial_config": {"shor": {}}}, [], "did you mean 'short'"),
+        ({"gates": {"g2": {"min_efective": 1}}}, [], "did you mean 'min_effective'"),
+        ({}, ["--stages", "many"], "invalid int value: 'many'"),
+        ({}, ["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        ({}, ["--resume"], "--resume needs --run-dir"),
+        ({}, ["--approve"], "add --resume"),
+        ({}, ["--resume", "--run-dir", "nowhere", "--approve", "--reject"], "exclude each other"),
+        ({}, ["--config", "nowhere.yaml"], "cannot read the configuration nowhere.yaml"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    base: dict[str, object],
+    case: tuple[dict[str, object], list[str], str],
+) -> None:
+    changes, flags, words = case
+    monkeypatch.chdir(tmp_path)
+    config = settings_file(tmp_path, **(base | changes))
+    code = run.main(["--config", str(config), *flags])
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert code == Exit.BAD_INPUT
+    assert len(lines) == 1
+    assert words in lines[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
+
+
+def test_a_missing_checkpoint_is_named(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    broken = yaml.safe_load(profile.read_text()) | {"model": str(tmp_path / "gone")}
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(broken))
+    config = settings_file(tmp_path, **(base | {"profile": str(path)}))
+    assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
+    assert str(tmp_path / "gone") in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_initial_configuration_with_no_yield_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    config = settings_file(tmp_path, **base, initial_config={"short": {"wait_ratio": 1.0}})
+    assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
+    assert "short: 0 % of the draws need a wait" in capsys.readouterr().err
+
+
+def test_another_seed_on_a_run_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    config = settings_file(tmp_path, **base, initial_config={"short": {"wait_ratio": 1.0}})
+    root = str(tmp_path / "run")
+    run.main(["--config", str(config), "--run-dir", root])
+    assert run.main(["--config", str(config), "--run-dir", root]) == Exit.BAD_INPUT
+    assert "--resume" in capsys.readouterr().err
+    assert run.main(["--run-dir", root, "--resume", "--seed", "5"]) == Exit.BAD_INPUT
+    assert "settings.seed (was 0, now 5)" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = settings_file(tmp_path, **base)
+    assert run.main(["--config", str(config), "--dry-run"]) == Exit.DONE
+    assert "anchor 24" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
+
+
+def test_the_topology_is_as_drawn() -> None:
+    """The drawing is committed; a change of the loop shows in its diff. ``build`` reads only the roles here."""
+    roles = load_roles()
+    drawn = build(roles, None).compile().get_graph().draw_mermaid()  # type: ignore[arg-type]
+    assert drawn == TOPOLOGY.read_text()
+    for name, role in roles.items():
+        assert f"role = {name}" in drawn
+        assert role.name == name
+
+
+@pytest.mark.parametrize("gates_passed", [True, False])
+@pytest.mark.parametrize("verdict", ["approve", "revise", "reject"])
+@pytest.mark.parametrize("revision", [0, 2])
+def test_no_critic_lifts_a_gate(gates_passed: bool, verdict: str, revision: int) -> None:
+    critique = Critique.model_validate({"reason": "because", "verdict": verdict, "conditions": []})
+    review, why = reviewed(gates_passed, critique, revision, max_revisions=2)
+    assert (review == "approve") == (gates_passed and verdict == "approve")
+    assert (review == "revise") <= (revision < 2)
+    assert why
+
+
+def test_the_recursion_limit_covers_every_run() -> None:
+    longest = 1 + 5 + 3 * (3 + 3 * 3 + 7) + 1
+    assert recursion_limit(stages=3, max_revisions=2) > longest

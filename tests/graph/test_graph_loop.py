@@ -1,0 +1,211 @@
+"""Whole tiny runs of the real loop: kill -9 anywhere, drains, adversaries, approval, and the same bytes twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from graph.rundir import RunDir
+
+pytestmark = pytest.mark.loop
+
+HERE = Path(__file__).parent
+PATIENCE = 240
+RESULTS = ("config.json", "dataset.json", "budget.json", "plan.json")
+
+
+def start(cwd: Path, *arguments: object) -> subprocess.Popen[str]:
+    """``python -m graph.run`` in a process group of its own, outside the source tree."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "graph.run", *(str(argument) for argument in arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(HERE), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def settings_text(profile: Path, **changes: Any) -> str:
+    data = {"environment": "parity:Parity", "profile": str(profile), "stages": 1}
+    return yaml.safe_dump(data | changes)
+
+
+def finish(process: subprocess.Popen[str], code: int = 0) -> str:
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, output
+    return output
+
+
+def wait_for(root: Path, process: subprocess.Popen[str], seen: Callable[[dict[str, Any]], bool]) -> None:
+    """Until an event of the run fits."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if any(seen(event) for event in RunDir(root).events()):
+            return
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    raise AssertionError("the event never came")
+
+
+def workers(root: Path) -> list[int]:
+    """Training processes that still live."""
+    found = []
+    for record in root.glob("stages/*/attempt-*/worker.json"):
+        pid = json.loads(record.read_text())["pid"]
+        state = Path(f"/proc/{pid}/stat")
+        if state.exists() and state.read_text().rpartition(")")[2].split()[0] not in "ZX":
+            found.append(pid)
+    return found
+
+
+def outcome(root: Path) -> dict[str, Any]:
+    """All that a run computed, and nothing of when and where."""
+    run = RunDir(root)
+    stages = sorted(path.name for path in (root / "stages").iterdir())
+    found: dict[str, Any] = {
+        f"{stage}/{name}": run.read(f"stages/{stage}/{name}") for stage in stages for name in RESULTS
+    }
+    for stage in stages:
+        decision = run.read(f"stages/{stage}/decision.json")
+        found[stage] = {key: decision[key] for key in ("accepted", "before", "after", "valid", "cells")}
+        found[f"{stage}/weights"] = run.read(f"stages/{stage}/result.json")["model"]["sha256"]
+    found["result"] = run.read("result.json")["sets"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, profile: Path) -> tuple[Path, Path]:
+    """Settings and directory of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("straight")
+    config = folder / "settings.yaml"
+    config.write_text(settings_text(profile, designer="self"))
+    finish(start(folder, "--config", config, "--run-dir", folder / "run"))
+    return config, folder / "run"
+
+
+def test_the_same_seed_gives_the_same_bytes(straight: tuple[Path, Path], tmp_path: Path) -> None:
+    config, root = straight
+    finish(start(tmp_path, "--config", config, "--run-dir", tmp_path / "run"))
+    assert outcome(tmp_path / "run") == outcome(root)
+
+
+def test_a_run_leaves_readable_files_and_one_page(straight: tuple[Path, Path]) -> None:
+    _, root = straight
+    run = RunDir(root)
+    for name in ("config", "evidence", "diagnosis", "proposal", "gates", "critique", "budget", "decision", "result"):
+        assert run.exists(f"stages/001/{name}.json"), name
+    page = (root / "report/index.html").read_text()
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    spent = [event["seconds"] for event in run.events() if event["event"] == "time"][-1]
+    assert spent["other"] <= 0.10 * sum(spent.values()), spent
+
+
+def test_the_checkpointer_holds_little_and_plain_json(straight: tuple[Path, Path]) -> None:
+    _, root = straight
+    with sqlite3.connect(root / "graph.sqlite") as database:
+        sizes = [size for (size,) in database.execute("select length(checkpoint) from checkpoints")]
+    assert len(sizes) > 10
+    assert max(sizes) < 16 * 1024
+
+
+@pytest.mark.parametrize(
+    ("node", "stage", "with_worker"),
+    [
+        ("baseline", None, False),
+        ("failure_analyst", 1, False),
+        ("gates", 1, False),
+        ("train", 0, False),
+        ("train", 1, True),
+        ("evaluate", 1, False),
+        ("accept_or_roll_back", 0, False),
+        ("report", 2, False),
+    ],
+)
+def test_kill_and_resume(
+    straight: tuple[Path, Path], tmp_path: Path, node: str, stage: int | None, with_worker: bool
+) -> None:
+    """kill -9 of the whole group in a node; what was finished is not done again, and the end is the same."""
+    config, undisturbed = straight
+    root = tmp_path / "run"
+    process = start(tmp_path, "--config", config, "--run-dir", root)
+    wait_for(root, process, lambda event: event.get("node") == node and event["stage"] == stage)
+    if node == "train":
+        metrics = root / f"stages/{stage:03d}/attempt-1/metrics.jsonl"
+        while not metrics.exists() and process.poll() is None:
+            time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    if with_worker:
+        for pid in workers(root):
+            os.killpg(pid, signal.SIGKILL)
+    done = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.glob("stages/*/result.json")}
+    finish(start(tmp_path, "--run-dir", root, "--resume"))
+    assert outcome(root) == outcome(undisturbed)
+    for path, before in done.items():
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == before, f"{path} was made again"
+    for folder in root.glob("stages/*"):
+        attempts = len(list(folder.glob("attempt-*")))
+        restarted = with_worker and folder.name == f"{stage:03d}"
+        assert attempts <= 1 + restarted, f"{folder.name} was trained {attempts} times"
+
+
+def test_a_lost_database_costs_no_training(straight: tuple[Path, Path], tmp_path: Path) -> None:
+    """Files win: without the checkpointer the run is read again from its files."""
+    _, undisturbed = straight
+    root = tmp_path / "run"
+    shutil.copytree(undisturbed, root)
+    for path in root.glob("graph.sqlite*"):
+        path.unlink()
+    before = {path: path.stat().st_mtime_ns for path in root.glob("stages/*/*/*") if path.is_file()}
+    finish(start(tmp_path, "--run-dir", root, "--resume"))
+    assert outcome(root) == outcome(undisturbed)
+    again = {path: path.stat().st_mtime_ns for path in root.glob("stages/*/*/*") if path.is_file()}
+    assert again == before
+
+
+def test_sigterm_drains_while_training(straight: tuple[Path, Path], tmp_path: Path) -> None:
+    config, undisturbed = straight
+    root = tmp_path / "run"
+    process = start(tmp_path, "--config", config, "--run-dir", root)
+    wait_for(root, process, lambda event: event.get("node") == "train")
+    process.send_signal(signal.SIGTERM)
+    assert "drained" in finish(process, 75)
+    assert workers(root) == []
+    finish(start(tmp_path, "--run-dir", root, "--resume"))
+    assert outcome(root) == outcome(undisturbed)
+
+
+def test_garbage_never_stops_a_run(tmp_path: Path, profile: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text(settings_text(profile, designer="json_garbage", max_revisions=1))
+    finish(start(tmp_path, "--config", config, "--run-dir", tmp_path / "run"))
+    run = RunDir(tmp_path / "run")
+    assert run.read("stages/001/plan.json")["source"] == "reused"
+    assert [one["gate"] for one in run.read("stages/001/gates.json")["findings"] if not one["passed"]] == ["G1"]
+    assert run.read("stages/001/config.json") == run.read("stages/000/config.json")
+
+
+def test_a_person_approves(tmp_path: Path, profile: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    loose = {"g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0}}
+    loose |= {"g3": {"max_trivial": 1.0}, "g4": {"max_hopeless": 1.0}}
+    config.write_text(settings_text(profile, designer="fixed", approval="always", gates=loose))
+    root = tmp_path / "run"
+    assert "waits for approval" in finish(start(tmp_path, "--config", config, "--run-dir", root), 3)
+    assert "waits for approval" in finish(start(tmp_path, "--run-dir", root, "--resume"), 3)
+    finish(start(tmp_path, "--run-dir", root, "--resume", "--reject"))
+    assert RunDir(root).read("stages/001/plan.json")["reason"] == "rejected by a person"
