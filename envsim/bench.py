@@ -62,7 +62,7 @@ def bench(seconds: float = 2.0) -> list[Rate]:
 
 def _plans(lake: Lake) -> list[tuple[list[str], list[tuple[int, int]], list[tuple[int, int]], Plan, int]]:
     only = lake.with_values(EnvConfig(), {f"{n}x{n}.data_ratio": 0.0 for n in range(3, 11) if n != 5})
-    found = []
+    found: list[tuple[list[str], list[tuple[int, int]], list[tuple[int, int]], Plan, int]] = []
     for instance in lake.generate(only, 500, 0).instances:
         walk = parse(lake.null_answers(instance, "compact", 0)["random_legal"], instance.agents)
         for plan in (reference_plan(instance), walk):

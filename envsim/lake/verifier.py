@@ -28,6 +28,9 @@ OUTCOMES = (
     "valid_suboptimal",
     "optimal",
 )
+OUT_OF_BOUNDS, ILLEGAL_MOVE, IN_HOLE, VERTEX_CONFLICT, EDGE_CONFLICT = range(3, 8)
+_FirstFault = tuple[int, int, int]
+"""(time, index of the outcome, agent): the smallest is the first."""
 
 
 def failed(outcome: str, step: int | None = None, agent: int | None = None, cell: Cell | None = None) -> Verdict:
@@ -53,7 +56,7 @@ def has_wait(goals: Sequence[Cell], plan: Plan) -> bool:
     return any(path[t] == path[t + 1] for path, cost in zip(plan, costs(goals, plan), strict=True) for t in range(cost))
 
 
-def verify(  # noqa: PLR0911, PLR0912 - one return a fault, in one loop: this is the hot path of grading
+def verify(
     rows: Sequence[str],
     starts: Sequence[Cell],
     goals: Sequence[Cell],
@@ -81,38 +84,21 @@ def verify(  # noqa: PLR0911, PLR0912 - one return a fault, in one loop: this is
     for i, path in enumerate(plan):
         if not path or path[0] != starts[i]:
             return failed("wrong_start", 0, i, path[0] if path else None)
-    height, width = len(rows), len(rows[0])
     steps = max(map(len, plan))
-    lengths = [len(path) for path in plan]
-    before = list(starts)
-    for t in range(1, steps):
-        after = [path[t] if t < length else path[-1] for path, length in zip(plan, lengths, strict=True)]
-        jump = hole = -1
-        for i in range(agents):
-            r, c = after[i]
-            if not (0 <= r < height and 0 <= c < width):
-                return failed("out_of_bounds", t, i, after[i])
-            p, q = before[i]
-            if jump < 0 and abs(r - p) + abs(c - q) > 1:
-                jump = i
-            if hole < 0 and rows[r][c] == HOLE:
-                hole = i
-        if jump >= 0:
-            return failed("illegal_move", t, jump, after[jump])
-        if hole >= 0:
-            return failed("hole", t, hole, after[hole])
-        if len(set(after)) < agents:
-            i = next(i for i in range(agents) if after.count(after[i]) > 1)
-            return failed("vertex_conflict", t, i, after[i])
-        for i in range(agents - 1):
-            cell, origin = after[i], before[i]
-            for j in range(i + 1, agents):
-                if after[j] == origin and before[j] == cell:
-                    return failed("edge_conflict", t, i, cell)
-        before = after
-    for i in range(agents):
-        if before[i] != goals[i]:
-            return failed("goal_not_reached", steps - 1, i, before[i])
+    paths = [path if len(path) == steps else [*path, *[path[-1]] * (steps - len(path))] for path in plan]
+    first = min(filter(None, [_own_fault(rows, path, i) for i, path in enumerate(paths)]), default=None)
+    until = steps if first is None else first[0] + 1
+    for i in range(agents - 1):
+        for j in range(i + 1, agents):
+            conflict = _conflict(paths[i], paths[j], until, i)
+            if conflict is not None and (first is None or conflict < first):
+                first, until = conflict, conflict[0] + 1
+    if first is not None:
+        step, rank, agent = first
+        return failed(OUTCOMES[rank], step, agent, paths[agent][step])
+    for i, path in enumerate(paths):
+        if path[-1] != goals[i]:
+            return failed("goal_not_reached", steps - 1, i, path[-1])
     makespan = max(costs(goals, plan))
     if optimum_makespan is None:
         return Verdict(outcome="valid_suboptimal", valid=True, optimal=False, regret=0.0, cost=makespan)
@@ -125,3 +111,31 @@ def verify(  # noqa: PLR0911, PLR0912 - one return a fault, in one loop: this is
     regret = (makespan - optimum_makespan) / max(optimum_makespan, 1)
     outcome = "optimal" if optimal else "valid_suboptimal"
     return Verdict(outcome=outcome, valid=True, optimal=optimal, regret=regret, cost=makespan)
+
+
+def _own_fault(rows: Sequence[str], path: Sequence[Cell], agent: int) -> _FirstFault | None:
+    """The first fault of one agent on its own."""
+    height, width = len(rows), len(rows[0])
+    p, q = path[0]
+    for t, (r, c) in enumerate(path):
+        if not (0 <= r < height and 0 <= c < width):
+            return t, OUT_OF_BOUNDS, agent
+        if abs(r - p) + abs(c - q) > 1:
+            return t, ILLEGAL_MOVE, agent
+        if rows[r][c] == HOLE:
+            return t, IN_HOLE, agent
+        p, q = r, c
+    return None
+
+
+def _conflict(one: Sequence[Cell], other: Sequence[Cell], until: int, agent: int) -> _FirstFault | None:
+    """The first conflict of two agents before a time."""
+    u, v = one[0], other[0]
+    for t in range(until):
+        x, y = one[t], other[t]
+        if x == y:
+            return t, VERTEX_CONFLICT, agent
+        if x == v and y == u:
+            return t, EDGE_CONFLICT, agent
+        u, v = x, y
+    return None
