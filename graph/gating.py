@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agents.changes import apply_changes, check_conditions
-from agents.gates import GateContext, Prediction, hopeless_share, run_gates
+from agents.gates import RELATIVE, GateContext, Prediction, run_gates
 from agents.schemas import Change, GateFinding, GateReport, Proposal
 from envsim.api import EnvsimError, Measurement, YieldError
 from graph import layout
@@ -43,7 +43,7 @@ def examine(work: Work, state: RunState, answer: dict[str, Any], conditions: lis
     unmet: list[str] = []
     try:
         proposed = proposed_config(work, answer, base)
-        unmet = check_conditions(work.environment, criticised(work, state, base), proposed, conditions)
+        unmet = check_conditions(work.environment, criticised(work, state, base), proposed, conditions, base=base)
         facts = {"proposed": proposed, **measured(work, state, proposed)}
     except YieldError as error:
         facts = {"errors": [str(error)], "error_cells": [error.cell]}
@@ -53,8 +53,8 @@ def examine(work: Work, state: RunState, answer: dict[str, Any], conditions: lis
         work.run.write(layout.in_round(stage, revision, "config.json"), proposed.model_dump(mode="json"))
     context = gate_context(work, state, base, facts)
     report = run_gates(context, work.settings.gates)
-    if not report.passed and "proposed" in facts and not context.current_hopeless:
-        report = eased(work, state, base, facts, report)
+    if RELATIVE & {finding.gate for finding in report.findings if not finding.passed}:
+        report = beside_current(work, state, base, facts)
     if not conditions:
         return report
     finding = conditions_finding(conditions, unmet)
@@ -113,9 +113,7 @@ def probed(work: Work, state: RunState, instances: list[Any], seed: int) -> Prob
         )
 
 
-def gate_context(
-    work: Work, state: RunState, base: Any, facts: dict[str, Any], *, current_hopeless: bool = False
-) -> GateContext:
+def gate_context(work: Work, state: RunState, base: Any, facts: dict[str, Any]) -> GateContext:
     stage = state["stage"]
     last = work.run.read(layout.in_stage(stage - 1, "decision.json"))
     return GateContext(
@@ -124,23 +122,18 @@ def gate_context(
         current_difficulty=given(work, accepted_stage(state)).difficulty,
         initial=given(work, 0),
         anchor_dropped=not last["accepted"],
-        current_hopeless=current_hopeless,
         predictions=predictions(work, stage),
         **facts,
     )
 
 
-def eased(work: Work, state: RunState, base: Any, facts: dict[str, Any], report: GateReport) -> GateReport:
-    """The report again if the current configuration is itself too hopeless, which makes easing it a remedy.
+def beside_current(work: Work, state: RunState, base: Any, facts: dict[str, Any]) -> GateReport:
+    """The report again with the current configuration's own probe: where that is no better, easing is a remedy.
 
-    Measured only where it can matter: when the difficulty floor is what fails.
+    Measured only where it can matter.
     """
-    if "G5" not in {finding.gate for finding in report.findings if not finding.passed}:
-        return report
-    own = gate_context(work, state, base, {"proposed": base, **measured(work, state, base)})
-    if hopeless_share(own) <= work.settings.gates.g4.max_hopeless:
-        return report
-    return run_gates(gate_context(work, state, base, facts, current_hopeless=True), work.settings.gates)
+    own = measured(work, state, base)
+    return run_gates(gate_context(work, state, base, {**facts, "current_probe": own["probe"]}), work.settings.gates)
 
 
 def conditions_finding(conditions: list[Change], unmet: list[str]) -> GateFinding:

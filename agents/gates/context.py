@@ -41,8 +41,9 @@ class GateContext:
     error_cells: Sequence[str] = ()
     anchor_dropped: bool = False
     """The last stage was rolled back, so easing is remediation."""
-    current_hopeless: bool = False
-    """The current configuration itself has more hopeless mass than allowed, so easing is remediation."""
+    current_probe: Sequence[ProbeTask] = ()
+    """The current policy on the current configuration; empty if it was not needed. Where the current configuration
+    itself breaks a bound, a proposal that makes it clearly better is remediation and may pass."""
     predictions: Sequence[Prediction] = ()
     """Finished stages in order."""
 

@@ -19,11 +19,14 @@ class G5Settings(Frozen):
     """Allowed fall below the current configuration in one stage, about twice the sampling error of 64 instances."""
 
 
-def check(context: GateContext, settings: G5Settings) -> GateFinding:
-    """Figure: the measured difficulty of the proposal."""
+def check(context: GateContext, settings: G5Settings, *, current_hopeless: bool = False) -> GateFinding:
+    """Figure: the measured difficulty of the proposal.
+
+    ``current_hopeless``: the current configuration itself has more hopeless mass than G4 allows.
+    """
     assert context.measured is not None
     figure = context.measured.difficulty
-    remediation = context.anchor_dropped or context.current_hopeless
+    remediation = context.anchor_dropped or current_hopeless
     bound = settings.floor if remediation else max(settings.floor, context.current_difficulty - settings.max_fall)
     reason = f"difficulty {figure:.3f} (current {context.current_difficulty:.3f}, at least {bound:.3f})"
     if remediation:

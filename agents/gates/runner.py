@@ -38,7 +38,7 @@ def run_gates(context: GateContext, settings: GateSettings | None = None) -> Gat
             g2_learnability.check(context, chosen.g2),
             g3_trivial.check(context, chosen.g3),
             g4_hopeless.check(context, chosen.g4),
-            g5_difficulty.check(context, chosen.g5),
+            g5_difficulty.check(context, chosen.g5, current_hopeless=g4_hopeless.current_hopeless(context, chosen.g4)),
             g6_trust.check(context, chosen.g6),
             g7_coordination.check(context, chosen.g7),
             g8_calibration.check(context, chosen.g8),
@@ -49,3 +49,7 @@ def run_gates(context: GateContext, settings: GateSettings | None = None) -> Gat
         probe={cell: mean([task.success for task in tasks]) for cell, tasks in context.by_cell().items()},
         probe_tokens=context.probe_tokens,
     )
+
+
+RELATIVE = frozenset({"G2", "G4", "G5"})
+"""Gates that judge a proposal against the current configuration's own probe, if there is one."""

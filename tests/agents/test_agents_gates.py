@@ -26,10 +26,7 @@ START = LAKE.default_config()
 INITIAL = LAKE.generate(START, 256, 3, split="probe").measurement
 WEAK = (0.58, 0.41, 0.09, 0, 0, 0, 0, 0)
 STRONG = (0.99, 0.95, 0.85, 0.7, 0.55, 0.4, 0.2, 0.0)
-LOOSE = GateSettings.model_validate(
-    {"g2": {"min_effective": 0.25, "min_success": 0.05}, "g3": {"max_trivial": 0.5}, "g4": {"max_hopeless": 0.6}}
-)
-"""Thresholds as a profile with a tiny, weak policy sets them."""
+ALL_HOPELESS = [ProbeTask(id=str(i), cell=cell, successes=0, samples=8) for i, cell in enumerate(LAKE.cells() * 8)]
 
 
 def skill(rates: tuple[float, ...]) -> Callable[[Any], float]:
@@ -102,7 +99,7 @@ def failed(report: GateReport) -> set[str]:
 
 
 @pytest.mark.parametrize("rates", [WEAK, STRONG], ids=["weak", "strong"])
-@pytest.mark.parametrize("remediation", [False, True])
+@pytest.mark.parametrize("beside_current", [False, True])
 @pytest.mark.parametrize(
     ("adversary", "gates"),
     [
@@ -115,29 +112,30 @@ def failed(report: GateReport) -> set[str]:
     ],
 )
 def test_every_adversary_is_stopped_by_its_gate(
-    adversary: str, gates: set[str], rates: tuple[float, ...], remediation: bool
+    adversary: str, gates: set[str], rates: tuple[float, ...], beside_current: bool
 ) -> None:
-    report = examine(adversary, rates, LOOSE, current_hopeless=remediation)
+    own = context_of(START, rates).probe if beside_current else ()
+    report = examine(adversary, rates, GateSettings(), current_probe=own)
     assert not report.passed
     assert failed(report) & gates
 
 
 def test_easing_is_trivial_for_a_strong_policy_and_below_the_floor_for_a_weak_one() -> None:
-    assert "G3" in failed(examine("always_easiest", STRONG, LOOSE, current_hopeless=True))
-    assert "G5" in failed(examine("always_easiest", WEAK, LOOSE, current_hopeless=True))
+    assert "G3" in failed(examine("always_easiest", STRONG, GateSettings(), current_probe=ALL_HOPELESS))
+    assert "G5" in failed(examine("always_easiest", WEAK, GateSettings(), current_probe=ALL_HOPELESS))
 
 
 def test_oscillation_is_stopped_in_both_directions() -> None:
     designer = get_designer("oscillate")
     for _ in range(2):
         config = apply_changes(LAKE, START, designer.propose(design_context(STRONG)).changes)
-        assert "G6" in failed(run_gates(context_of(config, STRONG), LOOSE))
+        assert "G6" in failed(run_gates(context_of(config, STRONG), GateSettings()))
 
 
 def test_a_sober_designer_passes_stage_after_stage() -> None:
     """The teacher on a weak policy, three stages on, each judged against the last accepted configuration."""
     current, difficulty = START, INITIAL.difficulty
-    hopeless = True
+    own = context_of(START, WEAK).probe
     for stage in (1, 2, 3):
         seen = evidence_of(LAKE, WEAK)
         cells = [
@@ -148,16 +146,16 @@ def test_a_sober_designer_passes_stage_after_stage() -> None:
         diagnosis = teacher.diagnose(seen)
         proposal = teacher.propose(seen, diagnosis, LAKE.knobs(current), None, [])
         config = apply_changes(LAKE, current, proposal.changes)
-        context = context_of(config, WEAK, current, current_difficulty=difficulty, current_hopeless=hopeless)
-        report = run_gates(context, LOOSE)
+        context = context_of(config, WEAK, current, current_difficulty=difficulty, current_probe=own)
+        report = run_gates(context, GateSettings())
         assert report.passed, [finding for finding in report.findings if not finding.passed]
         assert context.measured is not None
-        current, difficulty, hopeless = config, context.measured.difficulty, False
+        current, difficulty, own = config, context.measured.difficulty, context.probe
 
 
 @pytest.mark.parametrize("designer", ["fixed", "random"])
 def test_baselines_are_well_formed(designer: str) -> None:
-    report = examine(designer, STRONG, LOOSE)
+    report = examine(designer, STRONG, GateSettings())
     assert not failed(report) & {"G1", "G5", "G7", "G8"}
     assert [finding.gate for finding in report.findings] == [f"G{number}" for number in range(1, 9)]
     assert set(report.probe) == set(LAKE.cells())
@@ -207,6 +205,16 @@ def test_cells_at_fault_are_named() -> None:
     assert finding(synthetic(successes), "G4", loose).cells == []
 
 
+def test_making_a_hopeless_configuration_clearly_better_is_enough() -> None:
+    """Current: 75 % hopeless. 62 % passes though the bound is 40 %; 71 % is not clearly better."""
+    current = synthetic([4, 4, 0, 0, 0, 0, 0, 0] * 2).probe
+    better, same = [4, 4, 4, 0, 0, 0, 0, 0] * 2, [4, 4, 0, 0, 0, 0, 0] * 2
+    assert not finding(synthetic(better), "G4").passed
+    assert finding(synthetic(better, current_probe=current), "G4").passed
+    assert finding(synthetic(better, current_probe=current), "G2").passed
+    assert not finding(synthetic(same, current_probe=current), "G4").passed
+
+
 def measured(**changes: Any) -> Measurement:
     return INITIAL.model_copy(update=changes)
 
@@ -219,8 +227,8 @@ def test_difficulty_may_fall_a_little_or_for_a_reason() -> None:
     assert passes(0.22)
     assert not passes(0.20)
     assert passes(0.20, anchor_dropped=True)
-    assert passes(0.12, current_hopeless=True)
-    assert not passes(0.09, anchor_dropped=True, current_hopeless=True)
+    assert passes(0.12, current_probe=ALL_HOPELESS)
+    assert not passes(0.09, anchor_dropped=True, current_probe=ALL_HOPELESS)
 
 
 def test_trust_region_bounds_distance_and_mass() -> None:
