@@ -1,7 +1,7 @@
 """Role episodes for a tiny model's warm start: invented evidence, the teacher's answer, both as the roles see them.
 
-``python -m agents.episodes --n N --seed S --out FILE`` writes JSONL rows ``{"role", "messages", "answer"}``; the file is
-all that ``trainer/`` sees of the roles. The evidence is drawn wide (rising, falling and ragged success curves, any
+``python -m agents.episodes --n N --seed S --out FILE`` writes JSONL rows ``{"role", "messages", "answer"}``; the file
+is all that ``trainer/`` sees of the roles. The evidence is drawn wide (rising, falling and ragged success curves, any
 configuration), so that an answer can only be right by reading it.
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from agents import teacher
-from agents.changes import apply_changes
 from agents.render import render_messages
-from agents.roles import RoleSpec, load_roles
+from agents.roles import load_roles
 from agents.schemas import (
     CellEvidence,
     Change,
@@ -34,7 +34,7 @@ from envsim import registry
 from envsim.api import Environment
 
 ROLES = ("failure_analyst", "config_designer", "safety_critic", "trainer")
-SHARES = (0.2, 0.4, 0.3, 0.1)
+SHARES = (0.25, 0.35, 0.25, 0.15)
 """How often each role is drawn: the designer and the critic have the most to learn."""
 SAMPLES = 42
 """Validation instances a cell, as in the lake's frozen set."""
@@ -49,7 +49,8 @@ def _success(rng: np.random.Generator, n: int) -> np.ndarray:
         curve = curve + rng.normal(0, 0.04, n)
     else:
         curve = np.where(rng.random(n) < 0.4, 0.0, rng.random(n))
-    return np.round(np.clip(curve, 0, 1) * SAMPLES) / SAMPLES
+    rounded: np.ndarray = np.round(np.clip(curve, 0, 1) * SAMPLES) / SAMPLES
+    return rounded
 
 
 def draw_config(environment: Environment, rng: np.random.Generator) -> Any:
@@ -133,9 +134,7 @@ def draw_evidence(environment: Environment, config: Any, rng: np.random.Generato
     )
 
 
-def _gate_report(
-    rng: np.random.Generator, evidence: Evidence, proposal: Proposal | None, *, failing: bool
-) -> GateReport:
+def _gate_report(rng: np.random.Generator, evidence: Evidence, *, failing: bool) -> GateReport:
     """A report as the gates would write it: hopeless and trivial mass name the cells that have it."""
     findings = []
     if failing:
@@ -167,9 +166,7 @@ def _spoil(rng: np.random.Generator, environment: Environment, proposal: Proposa
     return proposal.model_copy(update={"changes": changes})
 
 
-def draw_episode(
-    environment: Environment, roles: dict[str, RoleSpec], rng: np.random.Generator
-) -> tuple[str, dict[str, Any], Any]:
+def draw_episode(environment: Environment, rng: np.random.Generator) -> tuple[str, dict[str, Any], BaseModel]:
     """One role's inputs and the teacher's answer to them."""
     role = str(rng.choice(ROLES, p=SHARES))
     config = draw_config(environment, rng)
@@ -179,17 +176,18 @@ def draw_episode(
         return role, {"evidence": evidence}, teacher.diagnose(evidence)
     diagnosis = teacher.diagnose(evidence)
     proposal = teacher.propose(evidence, diagnosis, knobs, None, [])
+    inputs: dict[str, Any]
     if role == "config_designer":
         report, conditions = None, []
         if rng.random() < 0.4:
-            report = _gate_report(rng, evidence, proposal, failing=rng.random() < 0.7)
+            report = _gate_report(rng, evidence, failing=rng.random() < 0.7)
             conditions = teacher.critique(evidence, _spoil(rng, environment, proposal), report).conditions
         inputs = {"evidence": evidence, "diagnosis": diagnosis, "gate_report": report, "conditions": conditions}
         return role, inputs, teacher.propose(evidence, diagnosis, knobs, report, conditions)
     if role == "safety_critic":
         if rng.random() < 0.6:
             proposal = _spoil(rng, environment, proposal)
-        report = _gate_report(rng, evidence, proposal, failing=rng.random() < 0.4)
+        report = _gate_report(rng, evidence, failing=rng.random() < 0.4)
         inputs = {"evidence": evidence, "proposal": proposal, "gate_report": report}
         return role, inputs, teacher.critique(evidence, proposal, report)
     low = int(rng.integers(5, 60))
@@ -198,7 +196,7 @@ def draw_episode(
     return role, inputs, teacher.budget(evidence, bounds["steps_low"], bounds["steps_high"])
 
 
-def answer_text(answer: Any) -> str:
+def answer_text(answer: BaseModel) -> str:
     """The answer as the compact output schema has it: no version, changes by steps only."""
     data = answer.model_dump(mode="json", exclude={"schema_version"})
     for key in ("changes", "conditions"):
@@ -212,7 +210,7 @@ def episodes(environment: Environment, n: int, seed: int) -> Iterator[dict[str, 
     roles = load_roles()
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0xE915]))
     for _ in range(n):
-        role, inputs, answer = draw_episode(environment, roles, rng)
+        role, inputs, answer = draw_episode(environment, rng)
         messages = render_messages(roles[role], "compact", inputs)
         yield {"role": role, "messages": messages, "answer": answer_text(answer)}
 

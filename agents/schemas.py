@@ -88,9 +88,9 @@ class Diagnosis(Frozen):
     """What the failure analyst writes."""
 
     schema_version: int = SCHEMA_VERSION
+    cells: dict[str, Standing]
     summary: str = Field(max_length=240)
     dominant_fault: str
-    cells: dict[str, Standing]
     evidence_ids: list[str] = Field(max_length=4)
 
 

@@ -29,7 +29,6 @@ GAIN = 10
 SHOWN_FAILURES = 8
 """Failures that the compact prompt has room for."""
 CONFLICTS = ("vertex_conflict", "edge_conflict")
-TOO_EASY = ("G3", "G5")
 
 
 def percent5(ratio: float) -> int:
@@ -106,7 +105,7 @@ def propose(
     changes = [
         Change.model_validate({"path": f"{cell}.data_ratio", "op": op})
         for cell, op in ops.items()
-        if op != "keep" and f"{cell}.data_ratio" in knobs
+        if f"{cell}.data_ratio" in knobs
     ]
     if turned:
         changes.append(turned)
@@ -114,15 +113,12 @@ def propose(
     for c in evidence.cells:
         success = percent5(c.valid)
         predicted[c.cell] = min(95, success + GAIN) if diagnosis.cells[c.cell] == "learnable" else success
-    words = [
-        " ".join(["up", *(c for c in ops if ops[c] == "up")]),
-        " ".join(["down", *(c for c in ops if ops[c] == "down")]),
-    ]
-    return Proposal(rationale="; ".join(words), changes=changes[:16], predicted=predicted)
+    fault = next(c.top_fault for c in evidence.cells if c.cell == edge) or "none"
+    return Proposal(rationale=f"frontier {edge}, fault {fault}", changes=changes[:16], predicted=predicted)
 
 
 def _turn(evidence: Evidence, edge: str, knobs: Mapping[str, Knob]) -> Change | None:
-    """One step on the frontier's hole or wait ratio: towards the fault if it is sometimes mastered, away if hardly ever."""
+    """One step on the frontier's hole or wait ratio: towards its fault if that is sometimes mastered, else away."""
     cell = next(c for c in evidence.cells if c.cell == edge)
     harder = percent5(cell.valid) >= EASE_BELOW
     if cell.top_fault in CONFLICTS:
@@ -143,12 +139,14 @@ def _turn(evidence: Evidence, edge: str, knobs: Mapping[str, Knob]) -> Change | 
 def critique(evidence: Evidence, proposal: Proposal, gate_report: GateReport | None) -> Critique:
     """Safety critic: the gates' findings first, then changes that go against the evidence."""
     failed = _at_fault(gate_report)
-    if any(f.gate in TOO_EASY and f.gate != "G3" for f in failed):
+    if any(f.gate == "G5" for f in failed):
         return Critique(reason="the task would become too easy", verdict="reject", conditions=[])
+    lowered = {change.path for change in proposal.changes if change.op == "down"}
     wanted: dict[str, str] = {}
     for finding in failed:
         if finding.gate in ("G2", "G3", "G4"):
-            wanted.update({f"{cell}.data_ratio": "down" for cell in finding.cells})
+            paths = [f"{cell}.data_ratio" for cell in finding.cells]
+            wanted.update({path: "down" for path in paths if path not in lowered})
     if failed:
         return Critique(reason=f"gate {failed[0].gate} failed", verdict="revise", conditions=_conditions(wanted))
     success = {c.cell: percent5(c.valid) for c in evidence.cells}

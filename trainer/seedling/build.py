@@ -42,7 +42,7 @@ def build(
     figures = warm_start(model, Encoded(tokenizer, plans), Encoded(tokenizer, roles), recipe, log)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(out)
-    model.to(torch.float16).save_pretrained(out)
+    model.half().save_pretrained(out)  # type: ignore[no-untyped-call]
     facts = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "vocabulary": len(tokenizer),

@@ -20,21 +20,27 @@ from trainer.seedling.recipe import PlanMix, Recipe
 IGNORED = -100
 
 
+PORTION = 240
+"""Instances asked for at once. Within one call they are distinct, and the smallest maps have few distinct instances."""
+
+
 def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
     """Rows ``{"messages", "answer"}`` with an optimal plan each, shuffled."""
     rows = []
     for index, mix in enumerate(recipe.plans):
-        for part, hole_ratio in enumerate(recipe.hole_ratios):
+        for part, hole_ratio in enumerate(mix.hole_ratios):
             config = _config(environment, mix, hole_ratio)
-            seed = int(np.random.SeedSequence([recipe.seed, index, part]).generate_state(1)[0])
-            generated = environment.generate(config, mix.n // len(recipe.hole_ratios), seed, split="training")
-            rows += [
-                {
-                    "messages": environment.prompt(instance, "compact"),
-                    "answer": environment.reference_answer(instance, "compact"),
-                }
-                for instance in generated.instances
-            ]
+            portions = max(1, round(mix.n / len(mix.hole_ratios) / PORTION))
+            seeds = np.random.SeedSequence([recipe.seed, index, part]).generate_state(portions)
+            for seed in seeds:
+                generated = environment.generate(config, PORTION, int(seed), split="training")
+                rows += [
+                    {
+                        "messages": environment.prompt(instance, "compact"),
+                        "answer": environment.reference_answer(instance, "compact"),
+                    }
+                    for instance in generated.instances
+                ]
     order = np.random.default_rng(recipe.seed).permutation(len(rows))
     return [rows[i] for i in order]
 
@@ -42,7 +48,7 @@ def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
 def _config(environment: Environment, mix: PlanMix, hole_ratio: float) -> Any:
     base = environment.default_config().model_dump(mode="json")
     for size, knobs in base["sizes"].items():
-        knobs.update(data_ratio=mix.sizes.get(int(size), 0.0), hole_ratio=hole_ratio, wait_ratio=0.1)
+        knobs.update(data_ratio=mix.sizes.get(int(size), 0.0), hole_ratio=hole_ratio, wait_ratio=0.05)
     base["agents"] = {str(k): w for k, w in mix.agents.items()}
     return environment.config_model.model_validate(base)
 
@@ -60,7 +66,9 @@ class Encoded:
             [row["messages"] for row in rows], tokenize=False, add_generation_prompt=True
         )
         prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-        answer_ids = tokenizer([row["answer"] + tokenizer.eos_token for row in rows], add_special_tokens=False)["input_ids"]
+        answer_ids = tokenizer([row["answer"] + tokenizer.eos_token for row in rows], add_special_tokens=False)[
+            "input_ids"
+        ]
         self.rows = [(p, a) for p, a in zip(prompt_ids, answer_ids, strict=True)]
         self.lengths = np.array([len(p) + len(a) for p, a in self.rows])
         self.pad = int(tokenizer.pad_token_id)

@@ -11,7 +11,7 @@ CONTEXT = 1024
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """A randomly initialised model in float32; the same seed gives the same weights."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(
+    return LlamaForCausalLM(  # type: ignore[no-untyped-call]
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=128,

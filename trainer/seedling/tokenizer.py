@@ -58,7 +58,7 @@ def build_tokenizer(texts: Iterable[str], *, merges: int, context: int) -> PreTr
     )
     tokenizer.train_from_iterator(pieces, trainer=trainer)
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in words])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=END,

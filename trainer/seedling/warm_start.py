@@ -19,7 +19,7 @@ def answer_loss(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]) -> torc
     targets = batch["labels"][:, 1:]
     kept = targets != IGNORED
     logits = model.lm_head(hidden[:, :-1][kept])
-    return torch.nn.functional.cross_entropy(logits, targets[kept])
+    return torch.nn.functional.cross_entropy(logits.float(), targets[kept])
 
 
 def warm_start(
@@ -44,15 +44,18 @@ def warm_start(
     start = time.perf_counter()
     first_plan_step = round(recipe.steps * (1 - recipe.plan_until))
     sums, last = {"plan_loss": 0.0, "role_loss": 0.0}, {"plan_loss": float("nan"), "role_loss": float("nan")}
+    # On the CPU, at these lengths, the fused attention's backward pass costs twice the plain one.
+    model.set_attn_implementation("eager")
     model.train()
     for step in range(recipe.steps):
-        role_loss = answer_loss(model, next(role_batches))
-        plan_loss = answer_loss(model, next(plan_batches)) if step >= first_plan_step else torch.zeros(())
-        loss = role_loss + plan_loss
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.bf16):
+            role_loss = answer_loss(model, next(role_batches))
+            plan_loss = answer_loss(model, next(plan_batches)) if step >= first_plan_step else torch.zeros(())
+            loss = role_loss + plan_loss
         if not torch.isfinite(loss):
             msg = f"warm start: loss is {loss.item()} at step {step}; lower learning_rate ({recipe.learning_rate})"
             raise ValueError(msg)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -63,5 +66,6 @@ def warm_start(
             last = {name: value / 50 for name, value in sums.items()}
             sums = dict.fromkeys(sums, 0.0)
             log({"step": step + 1, **last, "seconds": time.perf_counter() - start})
-    model.eval()
+    model.train(False)
+    model.set_attn_implementation("sdpa")
     return {**last, "minutes": (time.perf_counter() - start) / 60}
