@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from envsim.api import Environment, Fault, Instance, Progress, Style
+from envsim.api import Environment, Fault, Instance, Message, Progress, Style
 from trainer.files import write_atomic
 from trainer.policy import Completion, Policy
 from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, canonical_hash
@@ -103,7 +103,7 @@ def evaluate(
     Args:
         policy: whose answers count.
         environment: gives prompts and verdicts.
-        instances: the set, in its order.
+        instances: the set; it is worked through from short prompts to long ones.
         set_name: names the files in ``directory``.
         model_sha256: identity of the policy's checkpoint.
         style: prompt style.
@@ -123,6 +123,8 @@ def evaluate(
     if not instances:
         raise EvaluationError(f"the set {set_name!r} is empty; expected at least one instance")
     started = time.monotonic()
+    # Answers grow with prompts, so that neighbours in this order end together and a batch is not held up by a few.
+    instances = sorted(instances, key=lambda instance: _length(environment.prompt(instance, style)))
     directory.mkdir(parents=True, exist_ok=True)
     header = Header(
         set=set_name,
@@ -157,7 +159,7 @@ def evaluate(
     rollouts = read_rollouts(path)
     if keep_failures:
         _write_failures(environment, instances, rollouts, failures_path(directory, set_name))
-    report = summarise(header, rollouts, file_name=path.name, seconds=time.monotonic() - started)
+    report = summarise(header, environment.cells(), rollouts, file_name=path.name, seconds=time.monotonic() - started)
     write_atomic(report_path(directory, set_name), report.model_dump_json(indent=1))
     return report
 
@@ -191,12 +193,17 @@ def pair(before: Sequence[Rollout], after: Sequence[Rollout]) -> tuple[list[str]
     return [cell for cell, _ in keys], [left[key] for key in keys], [right[key] for key in keys]
 
 
-def summarise(header: Header, rollouts: Sequence[Rollout], *, file_name: str, seconds: float) -> EvalReport:
-    """Means by cell; the macro scores are means over cells."""
+def summarise(
+    header: Header, order: Sequence[str], rollouts: Sequence[Rollout], *, file_name: str, seconds: float
+) -> EvalReport:
+    """Means by cell, in the given order of cells; the macro scores are means over the cells that there are."""
     by_cell: dict[str, list[Rollout]] = defaultdict(list)
     for row in rollouts:
         by_cell[row.cell].append(row)
-    cells = {cell: _cell_stats(rows) for cell, rows in by_cell.items()}
+    place = {cell: position for position, cell in enumerate(order)}
+    cells = {
+        cell: _cell_stats(by_cell[cell]) for cell in sorted(by_cell, key=lambda cell: (place.get(cell, 1e9), cell))
+    }
     return EvalReport(
         set=header.set,
         model_sha256=header.model_sha256,
@@ -212,6 +219,10 @@ def summarise(header: Header, rollouts: Sequence[Rollout], *, file_name: str, se
         seconds=seconds,
         rollouts=file_name,
     )
+
+
+def _length(prompt: Sequence[Message]) -> int:
+    return sum(len(message["content"]) for message in prompt)
 
 
 def _cell_stats(rows: Sequence[Rollout]) -> CellStats:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toy import Toy
 
-from trainer.attempts import attempts, newest_checkpoint
+from trainer.attempts import attempts
 from trainer.checkpoint import load, weight_distance
+from trainer.dataset import write_dataset
+from trainer.grpo import grpo_config
 from trainer.metrics import read_attempt
-from trainer.spec import ModelRef, StageSpec
-from trainer.stage import run_stage
+from trainer.profile import load_profile, prompts_needed, stage_spec
+from trainer.spec import DataRef, ModelRef, RewardWeights, StageSpec
+from trainer.stage import StageError, StageInputError, run_stage
 
 pytestmark = pytest.mark.loop
 
@@ -42,21 +44,54 @@ def test_same_seed_same_weights_and_another_seed_others(make_spec: Callable[...,
     assert first.model.sha256 != other.model.sha256
 
 
-def test_killed_workers_resume_to_the_very_same_weights(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
-    spec = make_spec(steps=6)
-    straight = run_stage(spec, tmp_path / "straight")
-    stage = tmp_path / "killed"
-
-    def kill(event: dict[str, Any]) -> None:
-        if event["event"] == "step" and event["step"] >= 3 and len(attempts(stage)) == 1:
-            found = newest_checkpoint(stage)
-            assert found is not None
-            record = (attempts(stage)[0] / "worker.json").read_text()
-            os.kill(int(record.split('"pid":')[1].split(",")[0]), signal.SIGKILL)
-
-    resumed = run_stage(spec, stage, on_progress=kill)
-    assert resumed.attempt == 2
-    assert resumed.resumed_from_step in (2, 4)
+def test_a_killed_worker_resumes_to_the_very_same_weights(
+    make_spec: Callable[..., StageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_MARK", str(tmp_path / "mark"))
+    straight = run_stage(make_spec(steps=6), tmp_path / "straight")
+    resumed = run_stage(make_spec(steps=6, environment="toy:Mortal"), tmp_path / "killed")
+    assert (tmp_path / "mark").exists()
+    # Sixteen verdicts a step: the fourth step never ended, and its checkpoint was that of the second.
+    assert (resumed.attempt, resumed.resumed_from_step) == (2, 2)
     assert resumed.model.sha256 == straight.model.sha256
     assert resumed.generated_tokens == straight.generated_tokens
-    assert read_attempt(attempts(stage)[1])[0].step == resumed.resumed_from_step + 1
+    assert [row.step for row in read_attempt(attempts(tmp_path / "killed")[1])] == [3, 4, 5, 6]
+
+
+def test_repeated_prompts_are_refused_before_the_first_step(
+    make_spec: Callable[..., StageSpec], toy: Toy, tmp_path: Path
+) -> None:
+    data = write_dataset(toy.instances(1) * 32, tmp_path / "repeated.jsonl")
+    with pytest.raises(StageInputError, match="1 distinct prompts, expected at least 16"):
+        run_stage(make_spec(dataset=data), tmp_path / "000")
+    assert not (tmp_path / "000" / "result.json").exists()
+
+
+def test_a_changed_model_is_refused(make_spec: Callable[..., StageSpec], tiny: ModelRef, tmp_path: Path) -> None:
+    wrong = ModelRef(path=tiny.path, sha256="0" * 64)
+    with pytest.raises(StageInputError, match="changed after it was referenced"):
+        run_stage(make_spec(init_model=wrong), tmp_path / "000")
+
+
+def test_a_stage_without_any_signal_fails_loudly(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="nothing to learn"):
+        run_stage(make_spec(reward=RewardWeights(valid=0, optimal=0), steps=1), tmp_path / "000")
+
+
+@pytest.mark.parametrize("name", ["seedling", "smollm2", "qwen3-4b"])
+def test_every_profile_makes_a_valid_trl_configuration(name: str, tmp_path: Path) -> None:
+    profile = load_profile(name)
+    spec = stage_spec(
+        profile,
+        environment="lake",
+        stage=1,
+        seed=2,
+        init_model=ModelRef(path="m", sha256="0"),
+        dataset=DataRef(path="d", sha256="0", n=prompts_needed(profile.grpo)),
+    )
+    # TRL refuses bfloat16 for a GPU where there is none; everything else is checked as it would run.
+    config = grpo_config(spec.model_copy(update={"device": "cpu"}), tmp_path)
+    assert config.generation_batch_size == profile.grpo.batch
+    assert config.use_vllm == (profile.rollouts.kind == "vllm_colocate")
+    assert config.bf16 == profile.grpo.bf16
+    assert (config.top_p, config.top_k, config.min_p) == (1.0, 0, None)

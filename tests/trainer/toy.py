@@ -5,6 +5,9 @@ An untrained model over bytes is right about half the time, so GRPO has a signal
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -58,3 +61,18 @@ class Toy:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the toy environment has no {name}")
+
+
+class Mortal(Toy):
+    """Kills its process with SIGKILL at the 50th verdict, once: the file that it leaves saves the next process."""
+
+    def __init__(self) -> None:
+        self._verdicts = 0
+
+    def score(self, instance: ToyInstance, answer: str) -> Verdict:
+        self._verdicts += 1
+        mark = Path(os.environ["TOY_MARK"])
+        if self._verdicts == 50 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().score(instance, answer)

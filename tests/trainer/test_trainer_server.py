@@ -1,0 +1,112 @@
+"""The OpenAI-compatible policy against a small HTTP server that records what it is asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from trainer.policy import OpenAIPolicy, PolicyError
+
+PROMPTS = [[{"role": "user", "content": text}] for text in "abc"]
+
+
+class Server(ThreadingHTTPServer):
+    obeys = True
+    finish_reason = "stop"
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[dict[str, Any]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append(request)
+        text = f"{request['messages'][0]['content']}-{request['seed']}"
+        if "response_format" in request and self.server.obeys:
+            schema = request["response_format"]["json_schema"]["schema"]
+            text = json.dumps({name: rule["enum"][0] for name, rule in schema["properties"].items()})
+        body = json.dumps(
+            {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 0,
+                "model": request["model"],
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": text},
+                        "finish_reason": self.server.finish_reason,
+                    }
+                ],
+                "usage": {"prompt_tokens": 1, "completion_tokens": 7, "total_tokens": 8},
+            }
+        ).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture
+def policy(server: Server) -> OpenAIPolicy:
+    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    return OpenAIPolicy(url, "some-model", chat_template_kwargs={"enable_thinking": False})
+
+
+def test_answers_come_in_order_and_nothing_is_left_to_the_server(server: Server, policy: OpenAIPolicy) -> None:
+    answers = policy.generate(PROMPTS, max_new_tokens=9, temperature=0.5, samples=2, seed=10)
+    assert [[answer.text for answer in group] for group in answers] == [
+        ["a-10", "a-11"],
+        ["b-12", "b-13"],
+        ["c-14", "c-15"],
+    ]
+    assert {answer.tokens for group in answers for answer in group} == {7}
+    for request in server.requests:
+        assert (request["temperature"], request["top_p"], request["max_tokens"]) == (0.5, 1.0, 9)
+        assert request["chat_template_kwargs"] == {"enable_thinking": False}
+        assert "response_format" not in request
+
+
+def test_a_schema_is_sent_as_strict(server: Server, policy: OpenAIPolicy) -> None:
+    schema = {"type": "object", "properties": {"op": {"enum": ["up"]}}, "required": ["op"]}
+    [[answer]] = policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0, schema=schema)
+    assert json.loads(answer.text) == {"op": "up"}
+    assert server.requests[0]["response_format"]["json_schema"] == {"name": "answer", "schema": schema, "strict": True}
+
+
+def test_the_canary_passes_only_where_schemas_bind(server: Server, policy: OpenAIPolicy) -> None:
+    policy.check()
+    server.obeys = False
+    with pytest.raises(PolicyError, match="ignores response_format"):
+        policy.check()
+
+
+def test_failures_name_the_server(server: Server, policy: OpenAIPolicy) -> None:
+    server.finish_reason = "content_filter"
+    with pytest.raises(PolicyError, match="content_filter"):
+        policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+    server.status = 400
+    with pytest.raises(PolicyError, match="some-model"):
+        policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
