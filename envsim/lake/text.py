@@ -17,7 +17,8 @@ from envsim.lake.instance import LakeInstance
 
 Plan = list[list[Cell]]
 
-_CELL = re.compile(r"\(\s*(-?[0-9]{1,9})\s*,\s*(-?[0-9]{1,9})\s*\)\s*")
+_NUMBER = r"(-?(?:0|[1-9][0-9]{0,8}))"
+_CELL = re.compile(rf"\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)\s*")
 _JSON = json.JSONDecoder()
 _MAX_TRIES = 64
 """Opening braces tried for one mention of the plan: bounds the work on text made of braces."""
