@@ -10,6 +10,7 @@ import yaml
 
 from envsim.__main__ import main
 from envsim.bench import bench
+from envsim.lake import sets
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import read_instances
 
@@ -94,7 +95,10 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_sets_and_bench_print_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sets_and_bench_print_tables(
+    capsys: pytest.CaptureFixture[str], sets_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sets, "cache_directory", lambda: sets_directory)
     assert main(["sets", "validation"]) == 0
     assert "336 instances" in capsys.readouterr().out
     assert "unknown set" in _refused(capsys, "sets", "anhor")

@@ -141,6 +141,6 @@ def test_bare_layouts_load_and_say_what_is_missing() -> None:
 def test_instances_are_frozen_and_closed() -> None:
     instance = _instances()[0]
     with pytest.raises(ValidationError):
-        instance.size = 4
+        instance.size = 4  # type: ignore[misc]
     with pytest.raises(ValidationError):
         LakeInstance.model_validate(instance.model_dump() | {"size": 4})

@@ -15,12 +15,13 @@ from envsim.lake.instance import LakeInstance, dump_instances
 
 
 @pytest.fixture(scope="module")
-def stratified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[LakeInstance]]:
-    """Anchor, test and validation made anew: their checksums are compared on the way."""
-    directory = tmp_path_factory.mktemp("sets")
-    sets.frozen_set("anchor", directory=directory)
-    assert sorted(path.name for path in directory.iterdir()) == ["anchor.jsonl", "test.jsonl", "validation.jsonl"]
-    return {name: sets.frozen_set(name, directory=directory) for name in sets.STRATIFIED}
+def stratified(sets_directory: Path) -> dict[str, list[LakeInstance]]:
+    return {name: sets.frozen_set(name, directory=sets_directory) for name in sets.STRATIFIED}
+
+
+def test_one_set_makes_its_siblings(sets_directory: Path) -> None:
+    names = sorted(path.name for path in sets_directory.iterdir())
+    assert names == ["anchor.jsonl", "test.jsonl", "validation.jsonl"]
 
 
 @pytest.mark.parametrize(("name", "n", "each"), [("anchor", 672, 14), ("test", 672, 14), ("validation", 336, 7)])

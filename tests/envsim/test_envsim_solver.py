@@ -45,8 +45,7 @@ def test_published_optima(case: dict[str, Any]) -> None:
     if "min_sum_of_costs_given_optimal_makespan" in case:
         assert certificate.sum_of_costs_at_makespan == case["min_sum_of_costs_given_optimal_makespan"]
     if "sum_of_costs_without_waits" in case and case["solvable"]:
-        ends = (analysis.board, analysis.starts, analysis.goals, "soc")
-        without = solve(*ends, limit=BIG, waits=False)
+        without = solve(analysis.board, analysis.starts, analysis.goals, "soc", limit=BIG, waits=False)
         assert _cost(without) == case["sum_of_costs_without_waits"]
 
 
@@ -70,9 +69,9 @@ def test_published_optima_when_agents_disappear_at_their_goals(case: dict[str, A
 
 def test_disappearing_differs_from_staying() -> None:
     analysis = _analysis(next(case for case in STAYING if case["name"] == "lmrp_simple1"))
-    ends = (analysis.board, analysis.starts, analysis.goals, "soc")
-    assert _cost(search(*ends, limit=BIG)) == 8
-    assert _cost(search(*ends, limit=BIG, disappear=True)) == 6
+    ends = (analysis.board, analysis.starts, analysis.goals)
+    assert _cost(search(*ends, "soc", limit=BIG)) == 8
+    assert _cost(search(*ends, "soc", limit=BIG, disappear=True)) == 6
 
 
 def _cost(result: Result) -> int | None:
@@ -85,8 +84,8 @@ def _networkx_makespan(rows: list[str], starts: list[int], goals: list[int]) -> 
     joint = nx.strong_product(lake, lake)
     joint.remove_nodes_from([(u, u) for u in lake])
     joint.remove_edges_from([((u, v), (v, u)) for u, v in lake.edges])
-    ends = [tuple(divmod(v, columns) for v in cells) for cells in (starts, goals)]
-    return nx.shortest_path_length(joint, *ends) if nx.has_path(joint, *ends) else None
+    source, target = ((divmod(a, columns), divmod(b, columns)) for a, b in (starts, goals))
+    return int(nx.shortest_path_length(joint, source, target)) if nx.has_path(joint, source, target) else None
 
 
 @settings(max_examples=150, deadline=None)
@@ -179,8 +178,7 @@ def test_three_answers() -> None:
 
 def test_search_is_repeatable() -> None:
     field = Board.of(["......"] * 6)
-    ends = (field, [0, 5, 30], [35, 30, 5], "soc")
-    first, second = solve(*ends, limit=BIG), solve(*ends, limit=BIG)
+    first, second = (solve(field, [0, 5, 30], [35, 30, 5], "soc", limit=BIG) for _ in range(2))
     assert first == second
 
 
