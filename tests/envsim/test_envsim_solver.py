@@ -13,10 +13,10 @@ from hypothesis import assume, given, settings
 from envsim.api import EnvsimError
 from envsim.lake.grid import Board, collide, graph
 from envsim.lake.instance import layout_from_json, make_instance
-from envsim.lake.pairs import makespan_table, soc_table
+from envsim.lake.pairs import makespan_bound, makespan_table, soc_bound, soc_table
 from envsim.lake.portfolio import lower_bound, solve
 from envsim.lake.prioritized import plans
-from envsim.lake.search import UNREACHABLE, LimitReached, Objective, Result, Solved, Unsolvable, search
+from envsim.lake.search import UNREACHABLE, Bound, LimitReached, Objective, Result, Solved, Unsolvable, search
 from envsim.lake.solver import Analysis, Limits, analyse, moves_of, path_of
 from envsim.lake.verifier import costs, has_wait, verify
 
@@ -113,6 +113,25 @@ def test_portfolio_equals_plain_search(layout: Layout) -> None:
             assert _cost(plain) == _cost(clever)
             bound = lower_bound(*ends, BIG)
             assert isinstance(bound, Unsolvable) or not isinstance(plain, Solved) or bound <= plain.cost
+
+
+@settings(max_examples=200, deadline=None)
+@given(layouts(3, 3, (3, 4)))
+def test_bounds_of_pairs_never_exceed_the_optimum_on_the_way(layout: Layout) -> None:
+    board, _, starts, goals = layout
+    objectives: tuple[tuple[Objective, Bound], ...] = (
+        ("makespan", makespan_bound(board, goals)),
+        ("soc", soc_bound(board, goals)),
+    )
+    for objective, bound in objectives:
+        found = search(board, starts, goals, objective, limit=BIG)
+        if isinstance(found, Solved):
+            for t, cells in enumerate(zip(*found.plan, strict=True)):
+                left = search(board, cells, goals, objective, limit=BIG)
+                assert isinstance(left, Solved)
+                assert bound(cells, 0) <= left.cost
+                if objective == "makespan":
+                    assert left.cost == found.cost - t
 
 
 @settings(max_examples=100, deadline=None)
