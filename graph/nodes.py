@@ -6,6 +6,7 @@ functions of (state, work) and run in threads.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from agents.changes import describe_changes
@@ -18,6 +19,9 @@ from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
 from graph.work import Work, start_pointer
+from tools.launch_stage import launch_stage_tool
+from tools.log import ToolLog
+from trainer.attempts import read_result
 from trainer.dataset import write_dataset
 from trainer.evaluate import Rollout, read_rollouts, rollouts_path
 from trainer.profile import prompts_needed, stage_spec
@@ -94,21 +98,33 @@ def dataset(state: RunState, work: Work) -> RunState:
 def train(state: RunState, work: Work) -> RunState:
     """One RL stage in its own process; a stage that is done is read, one that is running is joined."""
     stage = state["stage"]
-    spec = spec_of(work, stage, state["current"])
+    budget = stage_budget(work, stage)
     directory = work.run.path(layout.stage_dir(stage))
+    log = ToolLog()
     with work.clock.span("training"), work.reporter.bar(f"training stage {stage:03d}") as update:
 
         def tell(event: dict[str, Any]) -> None:
             if event["event"] == "step":
                 update(event["step"], event["steps"], reward=event["reward"], valid=event["valid"])
 
+        bounds = work.profile.bounds
+        launch = launch_stage_tool(
+            log,
+            spec=lambda steps, scale: spec_of(work, stage, state["current"], steps, scale),
+            directory=directory,
+            steps=(bounds.min_steps, bounds.max_steps),
+            on_progress=tell,
+            run=partial(run_stage, stop=work.stop),
+        )
         try:
-            result = run_stage(spec, directory, on_progress=tell, stop=work.stop)
+            launch.invoke({"steps": budget.steps, "learning_rate_scale": budget.learning_rate_scale})
         except StageCancelled as cancelled:
             raise Stopped from cancelled
+    result = stage_result(work, stage)
     work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
     work.reporter.line(training_line(result), indent=2)
-    work.reporter.event("trained", stage=stage, steps=result.steps, attempt=result.attempt)
+    for call in log.calls:
+        work.reporter.event("tool", stage=stage, **call.model_dump(mode="json"))
     new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
     return RunState(new=new)
 
@@ -141,6 +157,7 @@ def accept_or_roll_back(state: RunState, work: Work) -> RunState:
         indent=2,
     )
     work.reporter.event("decided", stage=stage, accepted=judgement.accepted, reason=judgement.reason)
+    write_report(work.run, work.environment, work.identity, work.frozen_set("validation"))
     accepted_config = layout.in_stage(stage, "config.json") if judgement.accepted else state["config"]
     return RunState(
         stage=stage + 1,
@@ -187,9 +204,8 @@ def stage_budget(work: Work, stage: int) -> Budget:
     return Budget.model_validate(given)
 
 
-def spec_of(work: Work, stage: int, current: Pointer) -> StageSpec:
+def spec_of(work: Work, stage: int, current: Pointer, steps: int, learning_rate_scale: float) -> StageSpec:
     """Everything that decides what the stage computes, from files and the profile."""
-    budget = stage_budget(work, stage)
     made = work.run.read(layout.in_stage(stage, "dataset.json"))
     path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
     return stage_spec(
@@ -199,9 +215,16 @@ def spec_of(work: Work, stage: int, current: Pointer) -> StageSpec:
         seed=work.seed(stage, "training"),
         init_model=work.reference(current),
         dataset=DataRef(path=str(path), sha256=made["sha256"], n=made["n"]),
-        steps=budget.steps,
-        learning_rate_scale=budget.learning_rate_scale,
+        steps=steps,
+        learning_rate_scale=learning_rate_scale,
     )
+
+
+def stage_result(work: Work, stage: int) -> StageResult:
+    """A finished stage's result, its model's path as the run lies now."""
+    result = read_result(work.run.path(layout.stage_dir(stage)))
+    assert result is not None, f"stage {stage:03d} has no result"
+    return result
 
 
 def compare_checkpoints(work: Work, before: Pointer, after: Pointer, set_name: str) -> Comparison:

@@ -47,14 +47,16 @@ class Reporter:
             self._run.append_event({"event": kind, **fields})
 
     def line(self, text: str, *, style: str | None = None, indent: int = 0) -> None:
-        """Only for the person."""
+        """One line for the person, kept in the log too."""
         self._console.print(" " * indent + escape(text), style=style, highlight=False, soft_wrap=True)
+        self.event("line", text=text)
 
     def heading(self, text: str) -> None:
         if self._console.is_terminal:
             self._console.rule(f"[bold]{escape(text)}", align="left")
         else:
-            self.line(f"== {text}")
+            self._console.print(f"== {escape(text)}", highlight=False)
+        self.event("heading", text=text)
 
     def say(self, role: str, text: str, *, fallback: bool = False, **fields: Any) -> None:
         """One role's word in one line; the mark shows that a rule spoke for it."""
@@ -108,7 +110,7 @@ class Reporter:
             nonlocal last_quarter, last_time
             quarter = 4 * done // max(total, 1)
             if quarter > last_quarter and time.monotonic() - last_time > REFRESH_SECONDS:
-                self.line(f"  {title} {done}/{total} {_figures(figures)}".rstrip())
+                self._console.print(f"  {title} {done}/{total} {_figures(figures)}".rstrip(), highlight=False)
                 last_quarter, last_time = quarter, time.monotonic()
             self.check()
 

@@ -24,6 +24,8 @@ from trainer.evaluate import read_rollouts, rollouts_path
 from trainer.files import write_atomic
 
 GOOD_COLOURS = {"optimal": "#0b7a5b", "valid_suboptimal": "#62b796"}
+SAME = 1e-6
+"""Configurations are rounded to this."""
 FAULT_COLOURS = ("#c2571a", "#e2a33c", "#9a5fc4", "#b3261e", "#2b62b8", "#7a8b2d", "#d0709b", "#5f6b73", "#8a5a3b")
 
 
@@ -65,7 +67,9 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(percent=words.percent, signed=words.signed, figure=_figure)
+    templates.filters.update(
+        percent=words.percent, points=words.points, whole=words.whole, signed=words.signed, figure=_figure
+    )
     stages = summary["stages"]
     final = summary["final"] and summary["final"]["sets"]["test"]
     designed = [stage for stage in stages if stage["stage"] > 0]
@@ -137,37 +141,37 @@ def _multiples(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _panels(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """One heat map a kind of knob: rows are cells, columns stages; first the share that each cell gets."""
-    stages = summary["stages"]
+    """Heat maps, rows are cells and columns stages: the share of the data, then one map a kind of knob."""
+    stages, cells = summary["stages"], summary["cells"]
     if not stages:
         return []
-    columns = [f"{stage['stage']:03d}" for stage in stages]
+    shares = {cell: [stage["shares"].get(cell, 0.0) for stage in stages] for cell in cells}
+    tallest = max(value for row in shares.values() for value in row)
+    panels = [_panel("share of the data", stages, shares, max(tallest, 2 / len(cells)))]
     kinds: dict[str, list[str]] = {}
     for path in stages[0]["knobs"]:
-        cell, _, kind = path.rpartition(".")
-        kinds.setdefault(kind, []).append(cell)
-    panels = [
-        _panel(
-            "share of the stage's data",
-            columns,
-            {c: [s["shares"].get(c, 0.0) for s in stages] for c in summary["cells"]},
+        kinds.setdefault(path.rpartition(".")[2], []).append(path)
+    for kind, paths in kinds.items():
+        values = {
+            path.rpartition(".")[0] or path: [stage["knobs"][path]["value"] for stage in stages] for path in paths
+        }
+        same = values.keys() == shares.keys() and all(
+            abs(x - y) < SAME for cell in cells for x, y in zip(values[cell], shares[cell], strict=True)
         )
-    ]
-    for kind, cells in kinds.items():
-        values = {cell: [s["knobs"][f"{cell}.{kind}" if cell else kind] for s in stages] for cell in cells}
-        panels.append(_panel(kind.replace("_", " "), columns, values))
+        if not same:
+            top = max(stage["knobs"][path]["high"] for stage in stages for path in paths)
+            panels.append(_panel(kind.replace("_", " "), stages, values, top))
     return panels
 
 
-def _panel(title: str, columns: list[str], values: dict[str, list[float]]) -> dict[str, Any]:
-    top = max((value for row in values.values() for value in row), default=0.0) or 1.0
-    share = top <= 1.0
+def _panel(title: str, stages: list[dict[str, Any]], values: dict[str, list[float]], top: float) -> dict[str, Any]:
+    percent = top <= 1.0
     return {
-        "title": title,
-        "columns": columns,
+        "title": f"{title}, %" if percent else title,
+        "columns": [f"{stage['stage']:03d}" for stage in stages],
         "rows": [{"cell": cell, "figures": row} for cell, row in values.items()],
-        "top": top,
-        "show": (lambda value: f"{100 * value:.0f}") if share else (lambda value: f"{value:.3g}"),
+        "top": top or 1.0,
+        "show": words.whole if percent else "{:.3g}".format,
     }
 
 
@@ -206,4 +210,4 @@ def _mixes(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    return "–" if value is None else f"{value:.3g}"

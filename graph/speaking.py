@@ -52,7 +52,7 @@ def speak(
     def answer() -> dict[str, Any]:
         policies = {str(role.model): work.policy(pointer)} if pointer else {}
         model = chat_model(role.model, policies)
-        with work.clock.span("roles"):
+        with work.clock.span("roles"), work.reporter.bar(f"{role.name.replace('_', ' ')} speaks"):
             given = ask(model, role, messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed)
         return {"by": role.name, **given.model_dump(mode="json")}
 

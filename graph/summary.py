@@ -48,7 +48,7 @@ def stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str
     return {
         "stage": stage,
         "plan": run.read(layout.in_stage(stage, "plan.json")),
-        "knobs": {path: knob.value for path, knob in environment.knobs(config).items()},
+        "knobs": {path: knob.model_dump() for path, knob in environment.knobs(config).items()},
         "shares": environment.shares(config),
         "measured": run.read(layout.in_stage(stage, "dataset.json"))["measurement"],
         "budget": run.read(layout.in_stage(stage, "budget.json")),

@@ -9,6 +9,14 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
+def points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def whole(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
 def signed(value: float) -> str:
     return f"{100 * value:+.1f}"
 

@@ -100,7 +100,7 @@ class Work:
         instances = self.frozen_set(set_name)
         policy = self.policy(pointer)
         with self.clock.span("evaluation"), self.reporter.bar(f"evaluating on {set_name}") as update:
-            return evaluate(
+            report = evaluate(
                 policy,
                 self.environment,
                 instances,
@@ -112,6 +112,9 @@ class Work:
                 keep_failures=set_name == "validation",
                 progress=update,
             )
+        scores = {"valid": report.macro_valid, "optimal": report.macro_optimal}
+        self.reporter.event("evaluated", origin=pointer["stage"], set=set_name, n=report.n, **scores)
+        return report
 
 
 def thinned(instances: Sequence[Any], n: int) -> list[Any]:
