@@ -212,9 +212,9 @@ def _judge(tally: Tally, waiting: set[Quota], where: str, cell: str) -> None:
             cell=cell,
             rate=share,
         )
-    for quota in waiting:
-        draws, hits = tally.draws.get(quota[0], 0), tally.hits[quota]
-        if draws >= JUDGE_DRAWS_AFTER and draws > MAX_DRAWS_PER_HIT * hits:
+    for quota, hits in tally.hits.items():
+        draws = tally.draws.get(quota[0], 0)
+        if quota in waiting and draws >= JUDGE_DRAWS_AFTER and draws > MAX_DRAWS_PER_HIT * hits:
             kind, remedy = {
                 True: ("need a wait", f"lower wait_ratio of {cell}, or raise its hole_ratio"),
                 False: ("need no wait", f"raise wait_ratio of {cell}, or lower its hole_ratio"),
