@@ -43,7 +43,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory, random_model: Path) -> Pat
             {
                 "name": "tiny",
                 "model": str(random_model),
-                "style": "compact",
+                "style": "full",
                 "threads": 1,
                 "grpo": {"steps": 4, "batch": 16, "group": 8, "learning_rate": 1e-3, "save_every": 2},
                 "bounds": {"min_steps": 3, "max_steps": 5},

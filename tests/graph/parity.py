@@ -1,7 +1,7 @@
 """A second environment, tiny and complete: an answer is valid if it is non-empty and of even length.
 
-It has two cells and the three knobs of every cell, so that roles, gates and report work on it unchanged, and even an
-untrained model is right about half the time. Worker processes import it as ``parity:Parity``.
+It shares no cell and no quantity with the lake, and even an untrained model is right about half the time, so that
+GRPO has a signal from the first step. Worker processes import it as ``parity:Parity``.
 """
 # ruff: noqa: ARG002  the protocol's arguments
 
@@ -37,8 +37,7 @@ class Cell(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     data_ratio: float = Field(0.5, ge=0, le=1)
-    hole_ratio: float = Field(0.2, ge=0, le=0.5)
-    wait_ratio: float = Field(0.2, ge=0, le=1)
+    noise_ratio: float = Field(0.2, ge=0, le=1)
 
 
 class ParityConfig(BaseModel):
@@ -75,10 +74,10 @@ class Parity:
     def knobs(self, config: ParityConfig) -> dict[str, Knob]:
         knobs = {}
         for cell in CELLS:
-            for name, high in (("data_ratio", 1.0), ("hole_ratio", 0.5), ("wait_ratio", 1.0)):
+            for name in ("data_ratio", "noise_ratio"):
                 value = getattr(getattr(config, cell), name)
-                up, down = min(high, value + 0.1), max(0.02, value - 0.1)
-                knobs[f"{cell}.{name}"] = Knob(value=value, low=0.0, high=high, up=up, down=down)
+                up, down = min(1.0, value + 0.1), max(0.02, value - 0.1)
+                knobs[f"{cell}.{name}"] = Knob(value=value, low=0.0, high=1.0, up=up, down=down)
         return knobs
 
     def with_values(self, config: ParityConfig, values: Mapping[str, float]) -> ParityConfig:
@@ -95,8 +94,8 @@ class Parity:
         self, config: ParityConfig, n: int, seed: int, *, split: str = "training", progress: Progress | None = None
     ) -> Generated:
         for cell in CELLS:
-            if getattr(config, cell).wait_ratio > 0.9:
-                raise YieldError(f"{cell}: 0 % of the draws need a wait", cell=cell, rate=0.0)
+            if getattr(config, cell).noise_ratio > 0.9:
+                raise YieldError(f"{cell}: 0 % of the draws are that noisy", cell=cell, rate=0.0)
         rng = random.Random(f"{config.model_dump_json()}{seed}{split}")
         weights = list(self.shares(config).values())
         tasks = [self.task(rng.randrange(10**6), rng.choices(CELLS, weights)[0], split) for _ in range(n)]
@@ -114,7 +113,7 @@ class Parity:
         return Measurement(
             n=n,
             share=share,
-            quantities={cell: {"conflict_share": 0.5} for cell in CELLS},
+            quantities={cell: {"noise_ratio": 0.5} for cell in CELLS},
             difficulty=0.2 + 0.2 * share["long"],
             coordination=0.5,
             draws=dict.fromkeys(CELLS, n),

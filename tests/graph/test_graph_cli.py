@@ -81,15 +81,15 @@ def test_a_missing_checkpoint_is_named(
 def test_an_initial_configuration_with_no_yield_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
 ) -> None:
-    config = settings_file(tmp_path, **base, initial_config={"short": {"wait_ratio": 1.0}})
+    config = settings_file(tmp_path, **base, initial_config={"short": {"noise_ratio": 1.0}})
     assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
-    assert "short: 0 % of the draws need a wait" in capsys.readouterr().err
+    assert "short: 0 % of the draws are that noisy" in capsys.readouterr().err
 
 
 def test_another_seed_on_a_run_is_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
 ) -> None:
-    config = settings_file(tmp_path, **base, initial_config={"short": {"wait_ratio": 1.0}})
+    config = settings_file(tmp_path, **base, initial_config={"short": {"noise_ratio": 1.0}})
     root = str(tmp_path / "run")
     run.main(["--config", str(config), "--run-dir", root])
     assert run.main(["--config", str(config), "--run-dir", root]) == Exit.BAD_INPUT

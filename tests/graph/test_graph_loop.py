@@ -125,19 +125,15 @@ def test_the_checkpointer_holds_little_and_plain_json(straight: tuple[Path, Path
 @pytest.mark.parametrize(
     ("node", "stage", "with_worker"),
     [
-        ("baseline", None, False),
         ("failure_analyst", 1, False),
         ("gates", 1, False),
         ("train", 0, False),
         ("train", 1, True),
         ("evaluate", 1, False),
-        ("accept_or_roll_back", 0, False),
         ("report", 2, False),
     ],
 )
-def test_kill_and_resume(
-    straight: tuple[Path, Path], tmp_path: Path, node: str, stage: int | None, with_worker: bool
-) -> None:
+def test_kill_and_resume(straight: tuple[Path, Path], tmp_path: Path, node: str, stage: int, with_worker: bool) -> None:
     """kill -9 of the whole group in a node; what was finished is not done again, and the end is the same."""
     config, undisturbed = straight
     root = tmp_path / "run"

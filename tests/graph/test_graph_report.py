@@ -1,0 +1,116 @@
+"""The report: whatever a model wrote is shown as text, and charts say what they were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph import words
+from graph.charts import interval_bar, small_multiple, stacked_bar
+from graph.report import render
+from graph.summary import spread
+from graph.timing import CATEGORIES
+from trainer.evaluate import Rollout
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def answer(**parsed: Any) -> dict[str, Any]:
+    return {"by": "x", "parsed": parsed, "fallback": True, "raw": HOSTILE, "attempts": [1, 2], "errors": [HOSTILE]}
+
+
+def score(valid: float) -> dict[str, float]:
+    return {"macro_valid": valid, "macro_optimal": valid / 2, "n": 24}
+
+
+def change(delta: float) -> dict[str, float]:
+    return {"delta": delta, "low": delta - 0.02, "high": delta + 0.02}
+
+
+def summary() -> dict[str, Any]:
+    pointer = {"stage": 1, "path": "stages/001/model", "sha256": "1", "anchor": 0.5}
+    finding = {"gate": "G1", "passed": False, "figure": None, "threshold": 0.3, "reason": HOSTILE, "cells": []}
+    stage = {
+        "stage": 1,
+        "plan": {"source": "self", "own": True, "reason": HOSTILE, "changes": [HOSTILE], "revision": 0},
+        "knobs": {"a.data_ratio": {"value": 1.0, "low": 0.0, "high": 1.0, "up": 1.0, "down": 0.9}},
+        "shares": {"a": 1.0},
+        "measured": {},
+        "budget": {},
+        "training": {"steps": 4, "reward_first": 0.1, "reward_last": 0.4, "zero_variance_share": 0.5},
+        "decision": {
+            "stage": 1,
+            "accepted": True,
+            "reason": "anchor changed",
+            "champion": pointer,
+            "before": score(0.4),
+            "after": score(0.5),
+            "valid": change(0.1),
+            "optimal": change(0.05),
+        },
+        "diagnosis": answer(summary=HOSTILE, dominant_fault="odd", cells={"a": "learnable"}),
+        "trainer": answer(steps=4, learning_rate_scale=1.0, reason=HOSTILE),
+        "rounds": [
+            {
+                "proposal": answer(rationale=HOSTILE, changes=[{"path": "a.data_ratio", "op": "set", "value": 1}]),
+                "gates": {"passed": False, "findings": [finding]},
+                "critique": answer(verdict="revise", reason=HOSTILE, conditions=[]),
+            }
+        ],
+    }
+    cell = {"n": 24, "valid": 0.5, "optimal": 0.2, "outcomes": {"odd": 12, "optimal": 12}}
+    report = {"cells": {"a": cell}, "outcomes": cell["outcomes"]}
+    test = {"before": score(0.4), "after": score(0.5), "valid": change(0.1), "optimal": change(0.05), "cells": []}
+    settings = {"environment": "x", "profile": "y", "designer": "self", "seed": 0}
+    return {
+        "name": "run",
+        "identity": {"settings": settings},
+        "cells": ["a"],
+        "start": report,
+        "stages": [{**stage, "stage": 0}, stage],
+        "validation": [report, report, report],
+        "anchor": [report, report, report],
+        "final": {"sets": {"test": test}, "benchmark": []},
+        "role_fallbacks": 3,
+        "time": dict.fromkeys(CATEGORIES, 1.0),
+        "tokens": {"training": 1000},
+    }
+
+
+def test_what_a_model_wrote_is_never_markup() -> None:
+    page = render(summary(), [{"before": {"answer": HOSTILE}}])
+    assert "<img" not in page
+    assert page.count("<script") == 2
+    assert page.count("</script>") == 2
+    assert "&lt;img" in page
+
+
+def test_the_page_shows_scores_decisions_and_fallbacks() -> None:
+    page = render(summary(), [])
+    for text in ("From 40.0 % to 50.0 % valid plans in 2 stages", "kept", "champion", "rule", "+10.0", "fail"):
+        assert text in page, text
+
+
+def test_charts_are_bounded_and_escape_their_labels() -> None:
+    assert "&lt;b&gt;" in small_multiple(["<b>", "1"], [0.1, 0.9], [0.0, None])
+    assert small_multiple(["a"], [None], [None]) == ""
+    assert 'x="100.000"' not in stacked_bar([("a", 0.5, "red"), ("b", 0.5, "blue")])
+    assert "good" in interval_bar(5.0, 4.0, 6.0, 0.2)
+    assert "bad" in interval_bar(-0.1, -0.2, -0.05, 0.2)
+
+
+def test_replays_are_spread_over_cells_before_outcomes() -> None:
+    def row(name: str, cell: str, outcome: str) -> Rollout:
+        return Rollout.model_validate(
+            {"id": name, "cell": cell, "sample": 0, "answer": "", "tokens": 1, "outcome": outcome}
+            | {"valid": False, "optimal": False, "regret": 1.0, "fault": None}
+        )
+
+    rows = [row("1", "3x3", "hole"), row("2", "3x3", "hole"), row("3", "3x3", "odd"), row("4", "4x4", "hole")]
+    assert [one.cell for one in spread(rows, 2)] == ["4x4", "3x3"]
+    assert len(spread(rows, 9)) == 3
+
+
+def test_every_answer_has_a_line() -> None:
+    assert words.answer(None) == "no usable answer"
+    assert "a.data_ratio set 1" in words.answer(summary()["stages"][0]["rounds"][0]["proposal"]["parsed"])
+    assert words.answer({"verdict": "approve", "reason": "fine", "conditions": []}) == "approve: fine"
