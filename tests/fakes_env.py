@@ -1,7 +1,7 @@
 """A second, tiny environment: walk along an endless corridor from one number to another, one step at a time.
 
 It exists to show that nothing outside envsim knows the lake. Cells are distances; knobs are each distance's share of
-the data and the share of walks that go down. An answer is the numbers passed through: ``5 6 7`` or ``{"path": [5, 6]}``.
+the data and X
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pydantic import Field
@@ -210,7 +211,7 @@ class Corridor:
         states = path[: end + 1]
         return Replay(
             states=list(states),
-            actions=["up" if b > a else "down" for a, b in zip(states, states[1:], strict=False)],
+            actions=["up" if b > a else "down" for a, b in pairwise(states)],
             rewards=[0.0] * (len(states) - 2) + [float(verdict.valid)] if len(states) > 1 else [],
             verdict=verdict,
         )
