@@ -1,7 +1,8 @@
 """A second, tiny environment: walk along an endless corridor from one number to another, one step at a time.
 
 It exists to show that nothing outside envsim knows the lake. Cells are distances; knobs are each distance's share of
-the data and X
+the data and the share of walks that go down. An answer is the numbers passed through, ``5 6 7`` or
+``{"path": [5, 6, 7]}``.
 """
 
 from __future__ import annotations
