@@ -69,7 +69,11 @@ class Encoded:
         answer_ids = tokenizer([row["answer"] + tokenizer.eos_token for row in rows], add_special_tokens=False)[
             "input_ids"
         ]
-        self.rows = [(p, a) for p, a in zip(prompt_ids, answer_ids, strict=True)]
+        # Arrays of int32 take an eighth of the memory of lists of Python integers.
+        self.rows = [
+            (np.array(p, dtype=np.int32), np.array(a, dtype=np.int32))
+            for p, a in zip(prompt_ids, answer_ids, strict=True)
+        ]
         self.lengths = np.array([len(p) + len(a) for p, a in self.rows])
         self.pad = int(tokenizer.pad_token_id)
 
@@ -89,7 +93,7 @@ class Encoded:
         labels = torch.full((len(indices), width), IGNORED, dtype=torch.long)
         for row, index in enumerate(indices):
             prompt, answer = self.rows[index]
-            whole = torch.tensor(prompt + answer)
+            whole = torch.from_numpy(np.concatenate([prompt, answer]).astype(np.int64))
             ids[row, : len(whole)] = whole
             labels[row, len(prompt) : len(whole)] = whole[len(prompt) :]
         return {"input_ids": ids, "labels": labels, "attention_mask": (ids != self.pad).long()}

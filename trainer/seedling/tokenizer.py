@@ -1,4 +1,6 @@
-"""A byte-level BPE tokenizer in which every map cell and every map size is one ordinary token.
+"""A byte-level BPE tokenizer in which every map cell, map size and whole percentage is one ordinary token.
+
+A percentage is one token so that a column of a table lies at a fixed distance from its row's name.
 
 Words may merge across punctuation, so that the JSON of the roles stays short; any text can be encoded, because all 256
 bytes are in the vocabulary. The chat template is part of the tokenizer and needs no remote code.
@@ -6,6 +8,8 @@ bytes are in the vocabulary. The chat template is part of the tokenizer and need
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -28,6 +32,12 @@ def size_tokens() -> list[str]:
     return [f"{n}x{n}" for n in range(3, LARGEST_MAP + 1)]
 
 
+PERCENTAGES = " ".join(["", *map(str, range(101))])
+"""With the space before each number, as tables and JSON have it."""
+OFTEN = 5000
+"""Repetitions that make the merges of every percentage come before those of words."""
+
+
 def build_tokenizer(texts: Iterable[str], *, merges: int, context: int) -> PreTrainedTokenizerFast:
     """Learn ``merges`` merges from the texts.
 
@@ -36,8 +46,8 @@ def build_tokenizer(texts: Iterable[str], *, merges: int, context: int) -> PreTr
         merges: number of BPE merges beyond bytes, cells, sizes and markup.
         context: the model's longest sequence in tokens.
     """
+    words = cell_tokens() + size_tokens()
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in cell_tokens() + size_tokens()])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(r" ?[0-9]+| ?[^\s0-9]+|\s"), behavior="isolated"),
@@ -46,10 +56,10 @@ def build_tokenizer(texts: Iterable[str], *, merges: int, context: int) -> PreTr
     )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    words = cell_tokens() + size_tokens()
-    separators = Regex("|".join([r"\([0-9],[0-9]\)", *(rf"{w}" for w in reversed(size_tokens()))]))
-    cutter = pre_tokenizers.Split(separators, behavior="removed")
-    pieces = (piece for text in texts for piece, _ in cutter.pre_tokenize_str(text))
+    longest_first = sorted(words, key=len, reverse=True)
+    cutter = pre_tokenizers.Split(Regex("|".join(re.escape(word) for word in longest_first)), behavior="removed")
+    shown = itertools.chain(texts, itertools.repeat(PERCENTAGES, OFTEN))
+    pieces = (piece for text in shown for piece, _ in cutter.pre_tokenize_str(text))
     trainer = trainers.BpeTrainer(
         vocab_size=len(SPECIAL) + len(alphabet) + merges,
         special_tokens=SPECIAL,
