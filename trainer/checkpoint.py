@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, files
@@ -204,7 +203,7 @@ def _smollm2(cache: Path) -> Path:
         staged = Path(scratch) / "model"
         model.save_pretrained(staged)
         tokenizer.save_pretrained(staged)
-        shutil.move(staged, target)
+        staged.rename(target)
     return target
 
 

@@ -101,6 +101,8 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
         model, tokenizer = load(spec.init_model, device=spec.device)
     except (EnvsimError, DatasetError, CheckpointError) as error:
         raise TrainingInputError(str(error)) from error
+    if spec.rollouts.kind == "vllm_colocate":
+        _optional("vllm", "rollouts")
     clock = Clock()
     in_process = spec.rollouts.kind == "transformers"
     trainer = StageTrainer(
@@ -220,10 +222,19 @@ def grpo_config(spec: StageSpec, output: Path) -> Any:
 def _lora(spec: StageSpec) -> Any:
     if spec.lora is None:
         return None
-    peft = importlib.import_module("peft")
+    peft = _optional("peft", "lora")
     return peft.LoraConfig(
         r=spec.lora.rank, lora_alpha=spec.lora.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )
+
+
+def _optional(package: str, setting: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise TrainingInputError(
+            f"the spec's {setting} needs {package}: {error}; pip install 'envwright[gpu]'"
+        ) from error
 
 
 def _save(model: Any, source: Path, output: Path) -> None:

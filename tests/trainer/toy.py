@@ -35,6 +35,9 @@ class Toy:
             for number in range(start, start + n)
         ]
 
+    def frozen_set(self, name: str) -> list[ToyInstance]:
+        return self.instances(10, start=1000 + len(name))
+
     def cells(self) -> list[str]:
         return ["even", "odd"]
 

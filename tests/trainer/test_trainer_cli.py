@@ -1,0 +1,75 @@
+"""The command line: what it prints, where it writes, and exit code 2 for bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import trainer.stage
+from trainer.__main__ import main
+from trainer.profile import shipped_profiles
+from trainer.spec import EvalReport, ModelRef, StageResult, StageSpec
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    data = yaml.safe_load(shipped_profiles()["seedling"])
+    data["generation"]["max_new_tokens"] = 6
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return str(path)
+
+
+def evaluation(profile: str, tiny: ModelRef, tmp_path: Path, **changes: str) -> list[str]:
+    options = {
+        "--model": tiny.path,
+        "--profile": profile,
+        "--environment": "toy:Toy",
+        "--set": "anchor",
+        "--directory": str(tmp_path / "out"),
+    } | changes
+    return ["evaluate", *(word for pair in options.items() for word in pair)]
+
+
+def test_evaluate_writes_its_report_and_prints_cells(
+    profile: str, tiny: ModelRef, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(evaluation(profile, tiny, tmp_path)) == 0
+    report = EvalReport.model_validate_json((tmp_path / "out" / "anchor.eval.json").read_text())
+    assert (report.n, report.set, report.model_sha256) == (10, "anchor", tiny.sha256)
+    assert "macro" in capsys.readouterr().out
+    assert main([*evaluation(profile, tiny, tmp_path), "--seed", "1"]) == 2
+    assert "another evaluation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"--model": "seedlng"}, {"--profile": "seedlng"}, {"--environment": "lagoon"}])
+def test_bad_names_exit_with_2(
+    profile: str, tiny: ModelRef, tmp_path: Path, change: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(evaluation(profile, tiny, tmp_path, **change)) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_stage_prints_its_result(
+    make_spec: Callable[..., StageSpec],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(trainer.stage, "WORKER", "fake_worker")
+    directory = tmp_path / "000"
+    directory.mkdir()
+    (directory / "script.txt").write_text("done")
+    path = tmp_path / "spec.json"
+    path.write_text(make_spec().model_dump_json())
+    arguments: list[Any] = ["stage", "--spec", str(path), "--directory", str(directory)]
+    assert main(arguments) == 0
+    assert StageResult.model_validate_json(capsys.readouterr().out).steps == 4
+    path.write_text(make_spec(steps=9).model_dump_json())
+    assert main(arguments) == 2
+    path.write_text("{}")
+    assert main(arguments) == 2
