@@ -23,7 +23,7 @@ def benchmark_tables(
         for name, rows in parts.items():
             by_cell = [[row for row in rows if row.cell == cell] for cell in cells]
             lines.append({"name": name, "figures": [_share(group) for group in (*by_cell, rows)]})
-        tables.append({"name": f"{n} agents", "cells": cells, "rows": lines})
+        tables.append({"name": f"{n} agents" if n else "all", "cells": cells, "rows": lines})
     return tables
 
 

@@ -21,6 +21,9 @@ from trainer.checkpoint import CheckpointError, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
 from trainer.spec import ModelRef
 
+TRIED = 32
+"""Instances generated from a person's initial configuration to see that it can be had."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -59,12 +62,16 @@ def prepare(settings: RunSettings) -> Prepared:
 
 
 def check_initial_config(settings: RunSettings, environment: Environment) -> None:
+    """A person's configuration is tried before anything is written: it must validate and its instances must be had."""
     if settings.initial_config is None:
         return
     try:
-        environment.config_model.model_validate(settings.initial_config)
+        config = environment.config_model.model_validate(settings.initial_config)
+        environment.generate(config, TRIED, settings.seed)
     except ValidationError as error:
         raise SettingsError(f"initial_config: {explain(error, environment.config_model)}") from error
+    except EnvsimError as error:
+        raise SettingsError(f"initial_config: {' '.join(str(error).split())}") from error
 
 
 def default_run_dir(settings: RunSettings, now: datetime) -> Path:

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from graph.rundir import RunDir
+from graph.words import clipped
 
 Update = Callable[..., None]
 """Called with (done, total) and named figures to show, e.g. ``update(12, 40, reward=0.61)``."""
@@ -62,11 +63,10 @@ class Reporter:
         """One role's word in one line; the mark shows that a rule spoke for it."""
         mark = " (fallback)" if fallback else ""
         colour = ROLE_COLOURS.get(role, "blue")
-        words = " ".join(text.split())
-        self._console.print(
-            f"  [{colour}]{escape(role.replace('_', ' '))}{mark}[/] {escape(words)}", highlight=False, soft_wrap=True
-        )
-        self.event("said", role=role, text=words, fallback=fallback, **fields)
+        name = escape(role.replace("_", " "))
+        line = f"  [{colour}]{name}{mark}[/] {escape(clipped(text))}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+        self.event("said", role=role, text=text, fallback=fallback, **fields)
 
     def show(self, renderable: Any) -> None:
         self._console.print(renderable)

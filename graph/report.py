@@ -71,7 +71,7 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         percent=words.percent, points=words.points, whole=words.whole, signed=words.signed, figure=_figure
     )
     stages = summary["stages"]
-    final = summary["final"] and summary["final"]["sets"]["test"]
+    final = _in_order(summary["final"]["sets"]["test"], summary["cells"]) if summary["final"] else None
     designed = [stage for stage in stages if stage["stage"] > 0]
     seconds = summary["time"]
     whole = sum(seconds.values())
@@ -84,6 +84,7 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         final=final,
         benchmark=summary["final"]["benchmark"] if summary["final"] else [],
         designed=len(designed),
+        champion=stages[-1]["decision"]["champion"]["stage"] if stages else -1,
         own_proposals=sum(stage["plan"]["own"] for stage in designed),
         kept=sum(stage["decision"]["accepted"] for stage in stages),
         role_fallbacks=summary["role_fallbacks"],
@@ -118,6 +119,11 @@ def _headline(summary: dict[str, Any]) -> str:
             f"valid plans in {len(stages)} stages"
         )
     return f"{len(stages)} stages so far"
+
+
+def _in_order(comparison: dict[str, Any], cells: list[str]) -> dict[str, Any]:
+    """A comparison with its cells easiest first."""
+    return {**comparison, "cells": sorted(comparison["cells"], key=lambda one: cells.index(one["cell"]))}
 
 
 def _after_label(summary: dict[str, Any]) -> str:

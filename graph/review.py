@@ -99,6 +99,8 @@ def reviewed(gates_passed: bool, critique: Critique, revision: int, max_revision
         return "reject", f"the critic rejected the proposal: {critique.reason}"
     if gates_passed and critique.verdict == "approve":
         return "approve", critique.reason
+    if gates_passed and not critique.conditions:
+        return "approve", f"the critic asks for a revision but for nothing that code could check: {critique.reason}"
     if revision < max_revisions:
         return "revise", "a gate failed" if not gates_passed else f"the critic asks: {critique.reason}"
     return "reject", f"no proposal passed within {max_revisions} revisions"

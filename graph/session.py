@@ -23,6 +23,9 @@ from graph.settings import SettingsError
 from graph.summary import summarise
 from graph.timing import Clock
 from graph.work import Work
+from trainer.checkpoint import CheckpointError
+from trainer.evaluate import EvaluationError
+from trainer.policy import PolicyError
 from trainer.stage import StageError
 
 
@@ -51,9 +54,9 @@ def run_session(
         except RoleFailure as failure:
             reporter.line(f"error: {failure}", style="red")
             return Exit.ROLE_FAILED
-        except EnvsimError as error:
+        except (EnvsimError, CheckpointError) as error:
             raise SettingsError(" ".join(str(error).split())) from error
-        except StageError as error:
+        except (StageError, PolicyError, EvaluationError) as error:
             reporter.line(f"error: {error}", style="red")
             return Exit.FAILED
         close(work, root)
@@ -82,6 +85,8 @@ def close(work: Work, root: Path) -> None:
     work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
     summary = summarise(work.run, work.environment, work.identity)
     work.reporter.show(tables.stage_table(summary["stages"]))
+    for note in tables.stage_notes(summary["stages"]):
+        work.reporter.line(note)
     work.reporter.show(tables.result_table(summary["final"]))
     work.reporter.show(tables.time_table(summary["time"], summary["tokens"]))
     work.reporter.line(f"report: {root / layout.REPORT}", style="bold")

@@ -119,21 +119,30 @@ def replays(
     by_id = {instance.id: instance for instance in instances}
     later = {row.id: row for row in after if row.sample == 0}
     failed = [row for row in before if row.sample == 0 and not row.valid and row.id in later]
-    solved = spread([row for row in failed if later[row.id].valid], REPLAYS_SOLVED)
-    still = spread([row for row in failed if not later[row.id].valid], REPLAYS_OPEN)
+    cells = environment.cells()
+    solved = spread([row for row in failed if later[row.id].valid], cells, REPLAYS_SOLVED)
+    still = spread([row for row in failed if not later[row.id].valid], cells, REPLAYS_OPEN)
     return [replay(environment, by_id[row.id], row, later[row.id]) for row in [*solved, *still]]
 
 
-def spread(candidates: Sequence[Rollout], n: int) -> list[Rollout]:
-    """Up to n rows, one from each group (cell, outcome): new cells first, hardest first, then the other outcomes."""
+def spread(candidates: Sequence[Rollout], cells: Sequence[str], n: int) -> list[Rollout]:
+    """Up to n rows, one of each group (cell, outcome): new cells first, then other outcomes of the same cells.
+
+    Answers that got under way come before those that were wrong from the start, hard cells before easy ones.
+    """
+    order = sorted(candidates, key=lambda row: (not _got_under_way(row), -cells.index(row.cell)))
     groups: dict[tuple[str, str], Rollout] = {}
-    for row in reversed(candidates):
+    for row in order:
         groups.setdefault((row.cell, row.outcome), row)
     first: dict[str, Rollout] = {}
     for (cell, _), row in groups.items():
         first.setdefault(cell, row)
     others = [row for row in groups.values() if row not in first.values()]
     return [*first.values(), *others][:n]
+
+
+def _got_under_way(row: Rollout) -> bool:
+    return bool(row.fault and row.fault.step)
 
 
 def replay(environment: Environment, instance: Any, before: Rollout, after: Rollout) -> dict[str, Any]:

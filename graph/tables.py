@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from graph import words
@@ -12,24 +11,31 @@ from graph.timing import TITLES
 
 
 def stage_table(stages: list[dict[str, Any]]) -> Table:
-    """What changed and why, the anchor before and after, the decision."""
-    table = Table(title="stages (anchor, greedy, mean over cells)", title_justify="left", expand=False)
-    for title in ("stage", "design", "change", "why", "valid", "95 % interval", "optimal", "decision"):
-        table.add_column(title, overflow="fold")
+    """The anchor before and after every stage, and the decision."""
+    table = Table(title="stages (anchor, greedy, mean over cells)", title_justify="left")
+    for title in ("stage", "design", "valid", "change, 95 %", "optimal", "decision"):
+        table.add_column(title, no_wrap=True)
     for stage in stages:
         decision, plan = stage["decision"], stage["plan"]
         change = decision["valid"]
         table.add_row(
             f"{stage['stage']:03d}",
             plan["source"],
-            "\n".join(plan["changes"]) or "no change",
-            clipped(plan["reason"]),
             _move(decision, "macro_valid"),
             f"{words.signed(change['low'])} to {words.signed(change['high'])}",
             _move(decision, "macro_optimal"),
             "[green]kept" if decision["accepted"] else "[red]rolled back",
         )
     return table
+
+
+def stage_notes(stages: list[dict[str, Any]]) -> list[str]:
+    """What changed in each stage's configuration, and why."""
+    plans = [(stage["stage"], stage["plan"]) for stage in stages]
+    return [
+        f"{number:03d} {', '.join(plan['changes']) or 'no change'}: {words.clipped(plan['reason'])}"
+        for number, plan in plans
+    ]
 
 
 def result_table(result: dict[str, Any]) -> Table:
@@ -64,10 +70,6 @@ def time_table(seconds: dict[str, float], tokens: dict[str, int]) -> Table:
     for purpose, n in tokens.items():
         table.add_row(f"tokens: {purpose}", f"{n:,}", "")
     return table
-
-
-def clipped(text: str, length: int = 80) -> str:
-    return escape(text if len(text) <= length else text[: length - 3] + "...")
 
 
 def _move(decision: dict[str, Any], score: str) -> str:

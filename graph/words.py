@@ -21,6 +21,12 @@ def signed(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
+def clipped(text: str, length: int = 200) -> str:
+    """One line of bounded length: text of a model may be anything."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 3] + "..."
+
+
 def change(data: dict[str, Any]) -> str:
     value = data.get("value")
     return f"{data['path']} {data['op']}" + (f" {value:g}" if value is not None else "")

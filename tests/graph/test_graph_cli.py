@@ -12,6 +12,7 @@ from agents.schemas import Critique
 from graph import run
 from graph.build import build, recursion_limit
 from graph.exits import Exit
+from graph.progress import Stopped
 from graph.review import reviewed
 
 TOPOLOGY = Path(__file__).parent / "topology.mmd"
@@ -84,14 +85,20 @@ def test_an_initial_configuration_with_no_yield_is_bad_input(
     config = settings_file(tmp_path, **base, initial_config={"short": {"noise_ratio": 1.0}})
     assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
     assert "short: 0 % of the draws are that noisy" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+async def stopped_at_once(*_: object) -> None:
+    raise Stopped
 
 
 def test_another_seed_on_a_run_is_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: dict[str, object]
 ) -> None:
-    config = settings_file(tmp_path, **base, initial_config={"short": {"noise_ratio": 1.0}})
+    config = settings_file(tmp_path, **base)
     root = str(tmp_path / "run")
-    run.main(["--config", str(config), "--run-dir", root])
+    monkeypatch.setattr("graph.session.drive", stopped_at_once)
+    assert run.main(["--config", str(config), "--run-dir", root]) == Exit.DRAINED
     assert run.main(["--config", str(config), "--run-dir", root]) == Exit.BAD_INPUT
     assert "--resume" in capsys.readouterr().err
     assert run.main(["--run-dir", root, "--resume", "--seed", "5"]) == Exit.BAD_INPUT
@@ -122,11 +129,19 @@ def test_the_topology_is_as_drawn() -> None:
 @pytest.mark.parametrize("verdict", ["approve", "revise", "reject"])
 @pytest.mark.parametrize("revision", [0, 2])
 def test_no_critic_lifts_a_gate(gates_passed: bool, verdict: str, revision: int) -> None:
-    critique = Critique.model_validate({"reason": "because", "verdict": verdict, "conditions": []})
+    conditions = [{"path": "a.data_ratio", "op": "up"}] if verdict == "revise" else []
+    critique = Critique.model_validate({"reason": "because", "verdict": verdict, "conditions": conditions})
     review, why = reviewed(gates_passed, critique, revision, max_revisions=2)
     assert (review == "approve") == (gates_passed and verdict == "approve")
     assert (review == "revise") <= (revision < 2)
     assert why
+
+
+def test_a_revision_needs_a_gate_or_a_condition() -> None:
+    empty = Critique(reason="hm", verdict="revise", conditions=[])
+    assert reviewed(True, empty, 0, max_revisions=2)[0] == "approve"
+    assert reviewed(False, empty, 0, max_revisions=2)[0] == "revise"
+    assert reviewed(False, empty, 2, max_revisions=2)[0] == "reject"
 
 
 def test_the_recursion_limit_covers_every_run() -> None:

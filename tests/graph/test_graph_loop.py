@@ -187,10 +187,11 @@ def test_sigterm_drains_while_training(straight: tuple[Path, Path], tmp_path: Pa
 
 def test_garbage_never_stops_a_run(tmp_path: Path, profile: Path) -> None:
     config = tmp_path / "settings.yaml"
-    config.write_text(settings_text(profile, designer="json_garbage", max_revisions=1))
+    config.write_text(settings_text(profile, designer="json_garbage", max_revisions=1, benchmark=True))
     finish(start(tmp_path, "--config", config, "--run-dir", tmp_path / "run"))
     run = RunDir(tmp_path / "run")
     assert run.read("stages/001/plan.json")["source"] == "reused"
+    assert run.read("result.json")["benchmark"][0]["cells"] == ["short", "long"]
     assert [one["gate"] for one in run.read("stages/001/gates.json")["findings"] if not one["passed"]] == ["G1"]
     assert run.read("stages/001/config.json") == run.read("stages/000/config.json")
 

@@ -106,8 +106,8 @@ def test_replays_are_spread_over_cells_before_outcomes() -> None:
         )
 
     rows = [row("1", "3x3", "hole"), row("2", "3x3", "hole"), row("3", "3x3", "odd"), row("4", "4x4", "hole")]
-    assert [one.cell for one in spread(rows, 2)] == ["4x4", "3x3"]
-    assert len(spread(rows, 9)) == 3
+    assert [one.cell for one in spread(rows, ["3x3", "4x4"], 2)] == ["4x4", "3x3"]
+    assert len(spread(rows, ["3x3", "4x4"], 9)) == 3
 
 
 def test_every_answer_has_a_line() -> None:
