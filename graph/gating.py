@@ -130,9 +130,12 @@ def gate_context(work: Work, state: RunState, base: Any, facts: dict[str, Any]) 
 def beside_current(work: Work, state: RunState, base: Any, facts: dict[str, Any]) -> GateReport:
     """The report again with the current configuration's own probe: where that is no better, easing is a remedy.
 
-    Measured only where it can matter.
+    Measured only where it can matter, and left out if the current configuration cannot be drawn again.
     """
-    own = measured(work, state, base)
+    try:
+        own = measured(work, state, base)
+    except EnvsimError:
+        own = {"probe": ()}
     return run_gates(gate_context(work, state, base, {**facts, "current_probe": own["probe"]}), work.settings.gates)
 
 

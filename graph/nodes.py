@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.changes import describe_changes
 from agents.schemas import Budget
-from envsim.api import Measurement
+from envsim.api import EnvsimError
 from graph import layout, words
 from graph.acceptance import Comparison, compare, judge
 from graph.benchmark import benchmark_tables
@@ -75,8 +75,25 @@ def settle(state: RunState, work: Work) -> RunState:
 
 
 def dataset(state: RunState, work: Work) -> RunState:
-    """The stage's frozen tasks: enough prompts for every step of the budget, none twice."""
+    """The stage's frozen tasks. A proposal that passed its probe and still cannot fill them is not trained on."""
     stage = state["stage"]
+    proposed = stage > 0 and state["review"] == "approve"
+    try:
+        made = tasks(work, stage)
+    except EnvsimError as error:
+        if not proposed:
+            raise
+        rejected = RunState(**{**state, "review": "reject", "why": f"the tasks cannot be generated: {error}"})
+        update = settle(rejected, work)
+        made = tasks(work, stage)
+    else:
+        update = RunState()
+    work.reporter.event("dataset", stage=stage, n=made["n"], difficulty=made["measurement"]["difficulty"])
+    return update
+
+
+def tasks(work: Work, stage: int) -> dict[str, Any]:
+    """Enough prompts for every step of the budget, none twice. Raises EnvsimError."""
     config = work.config(layout.in_stage(stage, "config.json"))
     n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage).steps}))
     seed = work.seed(stage, "dataset")
@@ -89,10 +106,7 @@ def dataset(state: RunState, work: Work) -> RunState:
         return {"n": n, "sha256": written.sha256, "measurement": generated.measurement.model_dump(mode="json")}
 
     inputs = {"config": config.model_dump(mode="json"), "n": n, "seed": seed}
-    made = work.run.once(layout.in_stage(stage, "dataset.json"), inputs, make)
-    measured = Measurement.model_validate(made["measurement"])
-    work.reporter.event("dataset", stage=stage, n=n, difficulty=measured.difficulty)
-    return RunState()
+    return dict(work.run.once(layout.in_stage(stage, "dataset.json"), inputs, make))
 
 
 def train(state: RunState, work: Work) -> RunState:
