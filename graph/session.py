@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import sys
 import threading
 import time
 from pathlib import Path
@@ -89,5 +91,15 @@ def close(work: Work, root: Path) -> None:
         work.reporter.line(note)
     work.reporter.show(tables.result_table(summary["final"]))
     work.reporter.show(tables.time_table(summary["time"], summary["tokens"]))
+    work.reporter.line(
+        f"peak memory: {peak_gib(resource.RUSAGE_SELF):.2f} GiB here, "
+        f"{peak_gib(resource.RUSAGE_CHILDREN):.2f} GiB in the largest process that it started"
+    )
     work.reporter.line(f"report: {root / layout.REPORT}", style="bold")
     work.reporter.event("done", report=layout.REPORT)
+
+
+def peak_gib(who: int) -> float:
+    """Largest resident size; the kernel counts it in KiB, on macOS in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(who).ru_maxrss * unit / 2**30

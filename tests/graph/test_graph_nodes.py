@@ -1,4 +1,4 @@
-"""Nodes on their own: a proposal whose tasks cannot be generated costs the stage nothing, and seeds and subsets hold."""
+"""Nodes on their own: a proposal whose tasks cannot be had costs the stage nothing, and seeds and subsets hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graph.prepare import prepare
 from graph.rundir import RunDir
 from graph.session import new_work
 from graph.settings import RunSettings
-from graph.state import Pointer, RunState
+from graph.state import RunState
 from graph.timing import Clock
 from graph.work import Work, thinned
 
@@ -30,17 +30,7 @@ def work(tmp_path: Path, profile: Path) -> Work:
 
 
 def state(stage: int) -> RunState:
-    start = Pointer(stage=-1, path="start", sha256="0", anchor=0.0)
-    return RunState(
-        stage=stage,
-        revision=0,
-        review="approve",
-        why="",
-        config="initial.json",
-        reused=0,
-        current=start,
-        champion=start,
-    )
+    return RunState(stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0)
 
 
 def test_a_proposal_that_cannot_be_generated_is_replaced_by_the_accepted_configuration(work: Work) -> None:
