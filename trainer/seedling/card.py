@@ -18,7 +18,6 @@ from envsim import registry
 from envsim.api import Environment
 from trainer.checkpoint import resolve
 from trainer.policy import Policy, TransformersPolicy
-from trainer.spec import ModelRef
 
 SMALLEST = {2: 3, 3: 3, 4: 4, 5: 5}
 """Smallest map for a number of agents, as in the benchmark sets."""
@@ -47,22 +46,20 @@ def validity(policy: Policy, environment: Environment, n: int, seed: int) -> dic
 
 def render(
     facts: Mapping[str, Any],
-    ref: ModelRef,
     table: Mapping[int, Mapping[str, float]],
-    n: int,
     roles: Mapping[str, Any],
     sweep: Mapping[str, Any],
 ) -> str:
-    """The card as Markdown."""
+    """The card as Markdown. ``facts`` are those of ``recipe.json`` with ``sha256`` and instances a cell ``n``."""
     cells = list(table[2])
     lines = [
         "# Seedling",
         "",
-        "The embedded model of Envwright: built from random weights by its recipe, weak and narrow on purpose. It speaks",
-        "no language; it reads tables and writes plans and small JSON answers.",
+        "The embedded model of Envwright: built from random weights by its recipe, weak and narrow on purpose. It",
+        "speaks no language; it reads tables and writes plans and small JSON answers.",
         "",
-        f"- parameters: {facts['parameters']:,}; vocabulary: {facts['vocabulary']}; Llama, float16 on disk, float32 in use",
-        f"- weights and tokenizer, sha256: `{ref.sha256}`",
+        f"- parameters: {facts['parameters']:,}; vocabulary: {facts['vocabulary']}; Llama, kept in float16",
+        f"- weights and tokenizer, sha256: `{facts['sha256']}`",
         f"- shown: {facts['plan_rows']:,} plans (training split only), {facts['role_rows']:,} role episodes;"
         f" {facts['minutes']:.1f} minutes of training on one core of the machine that built it",
         f"- last losses: plans {facts['plan_loss']:.3f}, roles {facts['role_loss']:.3f} (nats a token)",
@@ -75,7 +72,7 @@ def render(
         "with the recipe that lies beside the weights (`recipe.json`). The same seed gives the same bytes on the same",
         "machine; another CPU rounds otherwise.",
         "",
-        f"## Valid plans (%, greedy, {n} instances a cell)",
+        f"## Valid plans (%, greedy, {facts['n']} instances a cell)",
         "`python -m trainer.seedling.card` measures this table on fresh instances of the validation split.",
         "",
         "| agents | " + " | ".join(cells) + " |",
@@ -91,7 +88,7 @@ def render(
         "",
     ]
     lines += [
-        "| role | valid, constrained | agreement | valid, unconstrained | random weights: valid, constrained | agreement |",
+        "| role | valid, constrained | agreement | valid, unconstrained | random weights: valid | agreement |",
         "|---" * 6 + "|",
     ]
     for role, score in roles["model"]["constrained"].items():
@@ -108,8 +105,8 @@ def render(
         f" {chance['right']:.0%} (wrong way {chance['wrong']:.0%}).",
         "",
         "## Learning rate of GRPO",
-        f"`python -m trainer.seedling.sweep`: one stage of {sweep['steps']} steps on the default configuration from this"
-        " checkpoint; macro validity on the validation set (%), one seed.",
+        f"`python -m trainer.seedling.sweep`: one stage of {sweep['steps']} steps on the default configuration from"
+        " this checkpoint; macro validity on the validation set (%), one seed.",
         "",
         "| rate | before | after |",
         "|---|---|---|",
@@ -131,7 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     table = validity(TransformersPolicy(ref, threads=2), registry.get("lake"), args.n, args.seed)
     facts = json.loads((Path(ref.path) / "recipe.json").read_text(encoding="utf-8"))
     roles, sweep = (json.loads(path.read_text(encoding="utf-8")) for path in (args.roles, args.sweep))
-    args.out.write_text(render(facts, ref, table, args.n, roles, sweep), encoding="utf-8")
+    facts |= {"sha256": ref.sha256, "n": args.n}
+    args.out.write_text(render(facts, table, roles, sweep), encoding="utf-8")
     return 0
 
 

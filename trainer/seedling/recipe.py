@@ -22,7 +22,7 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int = 0
-    merges: int = 440
+    merges: int = 800
     tokenizer_texts: int = 3000
     plans: tuple[PlanMix, ...] = (
         PlanMix(n=24000, agents={2: 1.0}, sizes={3: 0.50, 4: 0.42, 5: 0.04, 6: 0.02, 7: 0.01, 8: 0.01}),
@@ -30,10 +30,8 @@ class Recipe(BaseModel):
         PlanMix(n=720, agents={5: 1.0}, sizes={4: 0.5, 5: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
     )
     steps: int = 2400
-    plan_batch: int = 64
-    role_batch: int = 24
-    plan_until: float = Field(0.45, gt=0, le=1)
-    """The share of the steps, counted from the end, in which plans are shown; before it only roles."""
+    plan_batch: int = 24
+    role_batch: int = 48
     learning_rate: float = 2e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01

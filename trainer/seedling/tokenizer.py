@@ -2,8 +2,9 @@
 
 A percentage is one token so that a column of a table lies at a fixed distance from its row's name.
 
-Words may merge across punctuation, so that the JSON of the roles stays short; any text can be encoded, because all 256
-bytes are in the vocabulary. The chat template is part of the tokenizer and needs no remote code.
+Text may merge across spaces and punctuation, so that in the JSON of the roles what stands between two decisions is one
+token and a decision follows the name that it is about; any text can be encoded, because all 256 bytes
+are in the vocabulary. The chat template is part of the tokenizer and needs no remote code.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def build_tokenizer(texts: Iterable[str], *, merges: int, context: int) -> PreTr
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r" ?[0-9]+| ?[^\s0-9]+|\s"), behavior="isolated"),
+            pre_tokenizers.Split(Regex(r" ?[0-9]+|\n|[^\n0-9]+?(?= ?[0-9]|\n|$)"), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -42,7 +42,6 @@ def warm_start(
     )
     schedule = get_cosine_schedule_with_warmup(optimizer, recipe.warmup_steps, recipe.steps)
     start = time.perf_counter()
-    first_plan_step = round(recipe.steps * (1 - recipe.plan_until))
     sums, last = {"plan_loss": 0.0, "role_loss": 0.0}, {"plan_loss": float("nan"), "role_loss": float("nan")}
     # On the CPU, at these lengths, the fused attention's backward pass costs twice the plain one.
     model.set_attn_implementation("eager")
@@ -50,7 +49,7 @@ def warm_start(
     for step in range(recipe.steps):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.bf16):
             role_loss = answer_loss(model, next(role_batches))
-            plan_loss = answer_loss(model, next(plan_batches)) if step >= first_plan_step else torch.zeros(())
+            plan_loss = answer_loss(model, next(plan_batches))
             loss = role_loss + plan_loss
         if not torch.isfinite(loss):
             msg = f"warm start: loss is {loss.item()} at step {step}; lower learning_rate ({recipe.learning_rate})"
