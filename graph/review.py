@@ -132,8 +132,10 @@ def asks_person(work: Work, state: RunState) -> bool:
 
 
 def budget(state: RunState, work: Work, role: RoleSpec) -> RunState:
-    """Trainer: length and learning rate of the stage, inside the profile's bounds."""
+    """Trainer: length and learning rate of the stage, inside the profile's bounds. A pinned budget asks nobody."""
     stage = state["stage"]
+    if work.settings.budget == "profile":
+        return RunState()
     seen = read_evidence(work, state["stage"])
     inputs = role_inputs(work, state, role)
     bounds = inputs["bounds"]

@@ -46,6 +46,7 @@ class RunSettings(Frozen):
     initial_config: dict[str, Any] | None = Field(None, description="stage 000's configuration; none = the default one")
     max_revisions: int = Field(2, ge=0, le=20, description="revisions of one proposal before the stage falls back")
     approval: Literal["never", "always"] = Field("never", description="whether a person approves each proposal")
+    budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")
     roles: str | None = Field(None, description="directory of role files; none = the shipped roles")
     gates: GateSettings = GateSettings()
     reward: RewardWeights | None = Field(None, description="weights of the verifier's verdicts; none = the profile's")

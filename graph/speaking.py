@@ -35,6 +35,7 @@ def speak(
     ``config`` is the configuration that the answer's paths belong to. Raises RoleFailure under ``on_failure: stop``.
     """
     style = work.profile.style
+    role = capped(role, work.profile.roles.max_new_tokens)
     messages = render_messages(role, style, {name: inputs[name] for name in role.inputs})
     ids = [failure.id for failure in evidence.failures]
     schema = output_schema(role.output_type, work.environment, config, style=style, evidence_ids=ids, bounds=bounds)
@@ -57,6 +58,13 @@ def speak(
         return {"by": role.name, **given.model_dump(mode="json")}
 
     return recorded(work, file, role.name, asked, answer)
+
+
+def capped(role: RoleSpec, most: int) -> RoleSpec:
+    """The role with answers no longer than the profile's model may speak."""
+    limit = role.limits.max_new_tokens
+    shorter = limit.model_copy(update={"compact": min(limit.compact, most), "full": min(limit.full, most)})
+    return role.model_copy(update={"limits": role.limits.model_copy(update={"max_new_tokens": shorter})})
 
 
 def recorded(work: Work, file: str, role: str, inputs: Any, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
