@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU, in a virtual environment of its own that is built once and kept in the user's cache."""
+"""A real vLLM server on the CPU, in a virtual environment of its own, built once and kept in the user's cache."""
 
 from __future__ import annotations
 

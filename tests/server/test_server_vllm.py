@@ -1,4 +1,4 @@
-"""The embedded model behind a real vLLM server: evaluation, agreement with transformers, and constrained role answers."""
+"""The embedded model behind a real vLLM server: evaluation, agreement with transformers, constrained role answers."""
 
 from __future__ import annotations
 
