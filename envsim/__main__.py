@@ -21,8 +21,9 @@ from envsim.bench import bench
 from envsim.lake import sets
 from envsim.lake.config import EnvConfig, nearest, parse_config
 from envsim.lake.draw import draw_instance, draw_map
-from envsim.lake.environment import Lake, reference_plan
+from envsim.lake.environment import Lake
 from envsim.lake.instance import LakeInstance, layout_from_json, make_instance, read_instances, write_instances
+from envsim.lake.reference import reference_plan
 from envsim.lake.solver import LIMIT, Limits, analyse
 from envsim.lake.text import padded
 

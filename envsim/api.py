@@ -156,8 +156,8 @@ class Environment(Protocol):
 
     def prompt(self, instance: Any, style: Style) -> list[Message]: ...
 
-    def reference_answer(self, instance: Any, style: Style) -> str:
-        """An optimal answer, as text in the given style."""
+    def reference_answer(self, instance: Any, style: Style, seed: int | None = None) -> str:
+        """An optimal answer, as text in the given style; with a seed, one drawn among the optimal ones."""
         ...
 
     def null_answers(self, instance: Any, style: Style, seed: int) -> dict[str, str]:

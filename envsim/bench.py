@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from envsim.lake.config import EnvConfig
-from envsim.lake.environment import Lake, reference_plan
+from envsim.lake.environment import Lake
 from envsim.lake.generate import fill, stream
+from envsim.lake.reference import reference_plan
 from envsim.lake.text import parse
 from envsim.lake.verifier import Plan, verify
 

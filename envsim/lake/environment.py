@@ -26,7 +26,7 @@ from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
-from envsim.lake.solver import analyse, path_of
+from envsim.lake.reference import drawn_plan, reference_plan
 from envsim.lake.verifier import OUTCOMES, failed, verify
 
 ACTIONS = {(0, -1): "left", (1, 0): "down", (0, 1): "right", (-1, 0): "up", (0, 0): "stay"}
@@ -129,8 +129,8 @@ class Lake:
     def prompt(self, instance: LakeInstance, style: Style) -> list[Message]:
         return text.prompt(instance, style)
 
-    def reference_answer(self, instance: LakeInstance, style: Style) -> str:
-        return text.render(reference_plan(instance), style)
+    def reference_answer(self, instance: LakeInstance, style: Style, seed: int | None = None) -> str:
+        return text.render(reference_plan(instance) if seed is None else drawn_plan(instance, seed), style)
 
     def null_answers(self, instance: LakeInstance, style: Style, seed: int) -> dict[str, str]:
         """``random_legal`` walks 2 (rows + columns) steps at most; no agent looks at another."""
@@ -179,14 +179,6 @@ class Lake:
         certificate = instance.certificate
         optimum = None if certificate is None else certificate.makespan
         return verify(instance.rows, instance.starts, instance.goals, plan, optimum)
-
-
-def reference_plan(instance: LakeInstance) -> list[list[Cell]]:
-    """The makespan-optimal plan of the certificate, or a fresh one. Raises EnvsimError if there is none."""
-    certificate = instance.certificate or analyse(instance.rows, instance.starts, instance.goals).certificate()
-    if certificate.plan is None:
-        raise EnvsimError(f"instance {instance.id} is proven unsolvable; it has no reference answer")
-    return [path_of(start, moves) for start, moves in zip(instance.starts, certificate.plan, strict=True)]
 
 
 def _json(cells: Sequence[Cell]) -> list[list[int]]:

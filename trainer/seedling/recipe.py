@@ -30,8 +30,8 @@ class Recipe(BaseModel):
         PlanMix(n=720, agents={5: 1.0}, sizes={4: 0.5, 5: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
     )
     steps: int = 2400
-    plan_batch: int = 24
-    role_batch: int = 48
+    plan_batch: int = 40
+    role_batch: int = 40
     learning_rate: float = 2e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01

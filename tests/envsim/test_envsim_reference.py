@@ -1,0 +1,35 @@
+"""Drawn reference plans: always optimal by the verifier, the same for the same seed, and really different ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from envsim import registry
+from envsim.lake.reference import TURNS
+
+LAKE = registry.get("lake")
+
+
+def test_drawn_answers_are_optimal_and_various() -> None:
+    config = LAKE.default_config()
+    instances = LAKE.generate(config, 64, 5).instances
+    several = 0
+    for instance in instances:
+        answers = [LAKE.reference_answer(instance, "compact", seed) for seed in range(12)]
+        assert all(LAKE.score(instance, answer).optimal for answer in answers)
+        assert LAKE.reference_answer(instance, "compact", 3) == answers[3]
+        several += len(set(answers)) > 1
+    assert several > len(instances) / 2
+
+
+def test_turns_keep_neighbours_and_are_all_different() -> None:
+    cells = [(r, c) for r in range(3) for c in range(5)]
+    images = []
+    for turn, swapped in TURNS:
+        image = [turn(cell, 3, 5) for cell in cells]
+        rows, columns = (5, 3) if swapped else (3, 5)
+        assert sorted(image) == [(r, c) for r in range(rows) for c in range(columns)]
+        for (a, b), (x, y) in zip(pairwise(cells), pairwise(image), strict=True):
+            assert abs(a[0] - b[0]) + abs(a[1] - b[1]) == abs(x[0] - y[0]) + abs(x[1] - y[1])
+        images.append(tuple(image))
+    assert len(set(images)) == len(TURNS)
