@@ -169,7 +169,7 @@ class Corridor:
         form = 'JSON {"path": [...]}' if style == "full" else "numbers"
         return [{"role": "user", "content": f"walk from {instance.start} to {instance.goal}\n{form}"}]
 
-    def reference_answer(self, instance: Walk, style: Style, seed: int | None = None) -> str:
+    def reference_answer(self, instance: Walk, style: Style, seed: int | None = None) -> str:  # noqa: ARG002  one answer is optimal
         step = 1 if instance.goal > instance.start else -1
         return _render(list(range(instance.start, instance.goal + step, step)), style)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
+from statistics import stdev
 from typing import Any
 
 from envsim.api import Environment, Measurement
@@ -43,7 +45,7 @@ class GateContext:
     """The last stage was rolled back, so easing is remediation."""
     current_probe: Sequence[ProbeTask] = ()
     """The current policy on the current configuration; empty if it was not needed. Where the current configuration
-    itself breaks a bound, a proposal that makes it clearly better is remediation and may pass."""
+    itself breaks a bound, a proposal that is no worse may pass, and easing is remediation."""
     predictions: Sequence[Prediction] = ()
     """Finished stages in order."""
 
@@ -56,3 +58,8 @@ class GateContext:
 def mean(values: Sequence[float]) -> float:
     """The mean; 0 of nothing."""
     return sum(values) / len(values) if values else 0.0
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """The standard error of the mean of at least two values; 0 of fewer."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0

@@ -6,11 +6,9 @@ probability 1 - p^G - (1-p)^G (learnability, arXiv 2408.15099).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
-from agents.gates.context import GateContext, mean
+from agents.gates.context import GateContext, mean, standard_error
 from agents.schemas import Frozen, GateFinding
 from tools.probe_policy import ProbeTask
 
@@ -20,8 +18,9 @@ class G2Settings(Frozen):
     """Expected share of groups whose answers differ."""
     min_success: float = Field(0.20, ge=0, le=1)
     max_success: float = Field(0.80, ge=0, le=1)
-    remedy: float = Field(1.10, ge=1)
-    """Where the current configuration is itself below the band: at least this multiple of its effective share."""
+    standard_errors: float = Field(1.0, ge=0)
+    """Where the current configuration is itself below the band, a proposal may be as weak as it, and this many standard
+    errors of its probe below."""
     group: int | None = Field(None, ge=2)
     """G of training; None = the probe's own number of samples, of which success is estimated."""
 
@@ -33,16 +32,17 @@ def check(context: GateContext, settings: G2Settings) -> GateFinding:
         group = settings.group or task.samples
         return 1.0 - task.success**group - (1.0 - task.success) ** group
 
-    def figures(probe: Sequence[ProbeTask]) -> tuple[float, float]:
-        return mean([effective(task) for task in probe]), mean([task.success for task in probe])
-
-    figure, success = figures(context.probe)
+    values = [effective(task) for task in context.probe]
+    figure, success = mean(values), mean([task.success for task in context.probe])
     least, lowest, note = settings.min_effective, settings.min_success, ""
-    if context.current_probe:
-        current, its_success = figures(context.current_probe)
-        if current < least or its_success < lowest:
-            least, lowest = min(least, settings.remedy * current), min(lowest, settings.remedy * its_success)
-            note = f"; the current configuration has {current:.0%} and {its_success:.0%}, so clearly more is enough"
+    own = [effective(task) for task in context.current_probe]
+    own_success = [task.success for task in context.current_probe]
+    if own and (mean(own) < least or mean(own_success) < lowest):
+        least = min(least, mean(own) - settings.standard_errors * standard_error(own))
+        lowest = min(lowest, mean(own_success) - settings.standard_errors * standard_error(own_success))
+        note = (
+            f"; the current configuration has {mean(own):.0%} and {mean(own_success):.0%}, so being no worse is enough"
+        )
     passed = figure >= least and lowest <= success <= settings.max_success
     weak = [
         cell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
 from pydantic import Field
 
@@ -14,8 +15,9 @@ from tools.probe_policy import ProbeTask
 class G4Settings(Frozen):
     max_hopeless: float = Field(0.40, ge=0, le=1)
     """Share of tasks with no success among the probe's samples."""
-    remedy: float = Field(0.90, ge=0, le=1)
-    """Where the current configuration is itself over the bound: at most this fraction of its hopeless share."""
+    standard_errors: float = Field(1.0, ge=0)
+    """Where the current configuration is itself over the bound, a proposal may be as hopeless as it, and this many
+    standard errors of its probe beyond."""
 
 
 def hopeless_share(probe: Sequence[ProbeTask]) -> float:
@@ -34,8 +36,9 @@ def check(context: GateContext, settings: G4Settings) -> GateFinding:
     bound, note = settings.max_hopeless, ""
     if current_hopeless(context, settings):
         current = hopeless_share(context.current_probe)
-        bound = max(bound, settings.remedy * current)
-        note = f"; the current configuration has {current:.0%}, so getting clearly below it is enough"
+        error = sqrt(current * (1 - current) / len(context.current_probe))
+        bound = current + settings.standard_errors * error
+        note = f"; the current configuration has {current:.0%}, so being no worse is enough"
     passed = figure <= bound
     cells = [
         cell

@@ -26,7 +26,7 @@ TURNS: tuple[tuple[Turn, bool], ...] = (
     (lambda x, _r, c: (c - 1 - x[1], x[0]), True),
     (lambda x, r, c: (c - 1 - x[1], r - 1 - x[0]), True),
 )
-"""The eight symmetries of a rectangle's cell (row, column) given its rows and columns, and whether they swap the two."""
+"""The symmetries of a cell (row, column) given the rectangle's rows and columns, and whether they swap those."""
 
 
 def reference_plan(instance: LakeInstance) -> list[list[Cell]]:
