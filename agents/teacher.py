@@ -4,14 +4,25 @@ They are what the seedling's role episodes teach, every shipped role's fallback,
 reads only what the compact prompts show, rounded as they show it, so that a model which reads the prompt can follow it.
 
 The idea is that of sampling for learnability (arXiv 2408.15099): train where success is neither certain nor absent,
-let go slowly of what is mastered or hopeless, and turn a knob of the frontier towards the fault that is seen there.
+let go slowly of what is mastered or hopeless, and turn a knob of each learnable cell towards the fault seen there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agents.schemas import Budget, Change, Critique, Diagnosis, Evidence, GateFinding, GateReport, Proposal, Standing
+from agents.schemas import (
+    Budget,
+    CellEvidence,
+    Change,
+    Critique,
+    Diagnosis,
+    Evidence,
+    GateFinding,
+    GateReport,
+    Proposal,
+    Standing,
+)
 from envsim.api import Knob
 
 MASTERED = 85
@@ -23,7 +34,9 @@ ENOUGH_DATA = 25
 LITTLE_DATA = 4
 """A cell with at most this share (percent) is not lowered further."""
 EASE_BELOW = 20
-"""A frontier below this success (percent) is eased; above it, the fault seen there is practised more."""
+"""A learnable cell below this success (percent) is eased; from it on, the fault seen there is practised more."""
+MOST_WAITS, MOST_HOLES, LEAST = 50, 40, 10
+"""Bounds (percent) of that practice and of that easing."""
 GAIN = 10
 """The success (percentage points) that a raised cell is expected to gain in one stage."""
 SHOWN_FAILURES = 8
@@ -89,7 +102,7 @@ def propose(
     gate_report: GateReport | None,
     conditions: Sequence[Change],
 ) -> Proposal:
-    """Config designer: more of what can be learnt, less of the rest, one knob turned at the frontier."""
+    """Config designer: more of what can be learnt, less of the rest, and practice of the faults that are seen."""
     ops = {c.cell: _data_op(diagnosis.cells[c.cell], percent(c.knobs["data_ratio"])) for c in evidence.cells}
     for finding in _at_fault(gate_report):
         if finding.gate in ("G2", "G3", "G4"):
@@ -101,14 +114,13 @@ def propose(
         if cell in ops and knob == "data_ratio" and condition.op in ("up", "down", "keep"):
             ops[cell] = condition.op
     edge = frontier(diagnosis.cells)
-    turned = _turn(evidence, edge, knobs)
-    changes = [
-        Change.model_validate({"path": f"{cell}.data_ratio", "op": op})
-        for cell, op in ops.items()
-        if f"{cell}.data_ratio" in knobs
-    ]
-    if turned:
-        changes.append(turned)
+    changes = []
+    for c in evidence.cells:
+        if f"{c.cell}.data_ratio" in knobs:
+            changes.append(Change.model_validate({"path": f"{c.cell}.data_ratio", "op": ops[c.cell]}))
+        turned = _turn(c) if diagnosis.cells[c.cell] == "learnable" else None
+        if turned and turned.path in knobs:
+            changes.append(turned)
     predicted = {}
     for c in evidence.cells:
         success = percent5(c.valid)
@@ -117,23 +129,18 @@ def propose(
     return Proposal(rationale=f"frontier {edge}, fault {fault}", changes=changes[:16], predicted=predicted)
 
 
-def _turn(evidence: Evidence, edge: str, knobs: Mapping[str, Knob]) -> Change | None:
-    """One step on the frontier's hole or wait ratio: towards its fault if that is sometimes mastered, else away."""
-    cell = next(c for c in evidence.cells if c.cell == edge)
-    harder = percent5(cell.valid) >= EASE_BELOW
+def _turn(cell: CellEvidence) -> Change | None:
+    """One step on a cell's hole or wait ratio: towards its fault if that is sometimes mastered, else away from it."""
     if cell.top_fault in CONFLICTS:
-        name, limit = "wait_ratio", 50
+        name, most = "wait_ratio", MOST_WAITS
     elif cell.top_fault == "hole":
-        name, limit = "hole_ratio", 40
+        name, most = "hole_ratio", MOST_HOLES
     else:
         return None
-    path = f"{edge}.{name}"
-    if path not in knobs:
-        return None
     value = percent(cell.knobs[name])
-    if harder:
-        return Change(path=path, op="up") if value < limit else None
-    return Change(path=path, op="down") if value > 10 else None
+    if percent5(cell.valid) >= EASE_BELOW:
+        return Change(path=f"{cell.cell}.{name}", op="up") if value < most else None
+    return Change(path=f"{cell.cell}.{name}", op="down") if value > LEAST else None
 
 
 def critique(evidence: Evidence, proposal: Proposal, gate_report: GateReport | None) -> Critique:
