@@ -156,8 +156,12 @@ class Environment(Protocol):
 
     def prompt(self, instance: Any, style: Style) -> list[Message]: ...
 
-    def reference_answer(self, instance: Any, style: Style, seed: int | None = None) -> str:
-        """An optimal answer, as text in the given style; with a seed, one drawn among the optimal ones."""
+    def reference_answer(self, instance: Any, style: Style) -> str:
+        """An optimal answer, as text in the given style."""
+        ...
+
+    def demonstration(self, instance: Any, style: Style, seed: int) -> str:
+        """A valid answer drawn by seed, not always optimal: what a supervised warm start shows a policy."""
         ...
 
     def null_answers(self, instance: Any, style: Style, seed: int) -> dict[str, str]:

@@ -21,7 +21,8 @@ AGENT_COUNTS = (2, 3, 4, 5)
 MICRO = 1_000_000
 
 BOUNDS = {"data_ratio": (0.0, 1.0), "hole_ratio": (0.0, 0.5), "wait_ratio": (0.0, 1.0)}
-RATIO_STEP = 0.1
+RATIO_STEP = 0.2
+"""A step of the hole or wait ratio, as a share of its range."""
 DATA_FROM_ZERO = 0.05
 DATA_FLOOR = 0.02
 
@@ -159,7 +160,8 @@ def knobs(config: EnvConfig) -> dict[str, Knob]:
                 up = min(high, 2 * value) if value else DATA_FROM_ZERO
                 down = max(value / 2, min(value, DATA_FLOOR))
             else:
-                up, down = min(high, value + RATIO_STEP), max(low, value - RATIO_STEP)
+                step = RATIO_STEP * (high - low)
+                up, down = min(high, value + step), max(low, value - step)
             found[f"{cell_name(size)}.{field}"] = Knob(
                 value=value, low=low, high=high, up=round(up, 6), down=round(down, 6)
             )

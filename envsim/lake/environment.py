@@ -26,7 +26,7 @@ from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
-from envsim.lake.reference import drawn_plan, reference_plan
+from envsim.lake.reference import demonstrated_plan, reference_plan
 from envsim.lake.verifier import OUTCOMES, failed, verify
 
 ACTIONS = {(0, -1): "left", (1, 0): "down", (0, 1): "right", (-1, 0): "up", (0, 0): "stay"}
@@ -129,8 +129,11 @@ class Lake:
     def prompt(self, instance: LakeInstance, style: Style) -> list[Message]:
         return text.prompt(instance, style)
 
-    def reference_answer(self, instance: LakeInstance, style: Style, seed: int | None = None) -> str:
-        return text.render(reference_plan(instance) if seed is None else drawn_plan(instance, seed), style)
+    def reference_answer(self, instance: LakeInstance, style: Style) -> str:
+        return text.render(reference_plan(instance), style)
+
+    def demonstration(self, instance: LakeInstance, style: Style, seed: int) -> str:
+        return text.render(demonstrated_plan(instance, seed), style)
 
     def null_answers(self, instance: LakeInstance, style: Style, seed: int) -> dict[str, str]:
         """``random_legal`` walks 2 (rows + columns) steps at most; no agent looks at another."""

@@ -1,4 +1,4 @@
-"""Optimal plans of an instance: the certificate's own, or one drawn among the optimal ones.
+"""Plans of an instance: the certificate's own, one drawn among the optimal ones, or one with delays in it.
 
 The solver breaks ties by the order of the moves. Turning or mirroring the lake and renumbering the agents changes what
 that order means, so solving the turned lake and turning the plan back draws another optimal plan.
@@ -14,6 +14,10 @@ from envsim.lake.grid import Cell
 from envsim.lake.instance import LakeInstance
 from envsim.lake.search import Solved
 from envsim.lake.solver import analyse, path_of
+from envsim.lake.verifier import verify
+
+MOST_DELAYS = 2
+"""Delays that a demonstration may hold."""
 
 Turn = Callable[[Cell, int, int], Cell]
 TURNS: tuple[tuple[Turn, bool], ...] = (
@@ -56,3 +60,21 @@ def drawn_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
         raise EnvsimError(f"instance {instance.id} has no optimal plan within the solver's limit")
     paths = {agent: [back[divmod(v, shape[1])] for v in path] for agent, path in zip(order, solved.plan, strict=True)}
     return [paths[agent] for agent in range(instance.agents)]
+
+
+def demonstrated_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
+    """A drawn optimal plan in which up to two agents, each at some step before its goal, stay one step longer.
+
+    A delay that makes the plan invalid is left out. Such plans are what a careless planner hands in: valid, and not
+    always optimal. Raises EnvsimError if there is no plan.
+    """
+    plan = drawn_plan(instance, seed)
+    rng = random.Random(f"delays/{seed}")
+    for _ in range(int(rng.random() * (MOST_DELAYS + 1))):
+        agent = int(rng.random() * instance.agents)
+        step = int(rng.random() * (len(plan[agent]) - 1)) if len(plan[agent]) > 1 else 0
+        path = plan[agent]
+        delayed = [*plan[:agent], [*path[: step + 1], *path[step:]], *plan[agent + 1 :]]
+        if verify(instance.rows, instance.starts, instance.goals, delayed).valid:
+            plan = delayed
+    return plan

@@ -92,7 +92,7 @@ def test_knob_steps() -> None:
     assert one.up == pytest.approx(2 * one.value, abs=1e-6)
     assert one.down == pytest.approx(one.value / 2, abs=1e-6)
     assert (found["4x4.hole_ratio"].up, found["4x4.hole_ratio"].down) == (0.5, 0.35)
-    assert (found["4x4.wait_ratio"].up, found["4x4.wait_ratio"].down) == (0.15, 0.0)
+    assert (found["4x4.wait_ratio"].up, found["4x4.wait_ratio"].down) == (0.25, 0.0)
 
 
 @given(WEIGHTS)

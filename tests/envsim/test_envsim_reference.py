@@ -5,21 +5,31 @@ from __future__ import annotations
 from itertools import pairwise
 
 from envsim import registry
-from envsim.lake.reference import TURNS
+from envsim.lake.reference import TURNS, drawn_plan
+from envsim.lake.text import render
 
 LAKE = registry.get("lake")
 
 
-def test_drawn_answers_are_optimal_and_various() -> None:
-    config = LAKE.default_config()
-    instances = LAKE.generate(config, 64, 5).instances
+def test_drawn_plans_are_optimal_and_various() -> None:
     several = 0
+    instances = LAKE.generate(LAKE.default_config(), 64, 5).instances
     for instance in instances:
-        answers = [LAKE.reference_answer(instance, "compact", seed) for seed in range(12)]
+        answers = [render(drawn_plan(instance, seed), "compact") for seed in range(12)]
         assert all(LAKE.score(instance, answer).optimal for answer in answers)
-        assert LAKE.reference_answer(instance, "compact", 3) == answers[3]
+        assert render(drawn_plan(instance, 3), "compact") == answers[3]
         several += len(set(answers)) > 1
     assert several > len(instances) / 2
+
+
+def test_demonstrations_are_valid_and_some_are_late() -> None:
+    verdicts = []
+    for instance in LAKE.generate(LAKE.default_config(), 64, 6).instances:
+        answers = [LAKE.demonstration(instance, "compact", seed) for seed in range(4)]
+        assert LAKE.demonstration(instance, "compact", 2) == answers[2]
+        verdicts += [LAKE.score(instance, answer) for answer in answers]
+    assert all(verdict.valid for verdict in verdicts)
+    assert 0.2 < sum(not verdict.optimal for verdict in verdicts) / len(verdicts) < 0.8
 
 
 def test_turns_keep_neighbours_and_are_all_different() -> None:

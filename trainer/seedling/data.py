@@ -25,7 +25,7 @@ PORTION = 240
 
 
 def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
-    """Rows ``{"messages", "answer"}`` with an optimal plan each, shuffled."""
+    """Rows ``{"messages", "answer"}`` with a valid plan each, shuffled."""
     rows = []
     for index, mix in enumerate(recipe.plans):
         for part, hole_ratio in enumerate(mix.hole_ratios):
@@ -37,8 +37,8 @@ def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
                 rows += [
                     {
                         "messages": environment.prompt(instance, "compact"),
-                        # Many plans are optimal: a policy that knows but one of them has little left to explore.
-                        "answer": environment.reference_answer(instance, "compact", int(seed) + place),
+                        # A policy that knows but one plan of many has nothing left to explore.
+                        "answer": environment.demonstration(instance, "compact", int(seed) + place),
                     }
                     for place, instance in enumerate(generated.instances)
                 ]

@@ -29,8 +29,8 @@ class Recipe(BaseModel):
         PlanMix(n=1440, agents={3: 0.7, 4: 0.3}, sizes={3: 0.5, 4: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
         PlanMix(n=720, agents={5: 1.0}, sizes={4: 0.5, 5: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
     )
-    steps: int = 2400
-    plan_batch: int = 40
+    steps: int = 2600
+    plan_batch: int = 24
     role_batch: int = 40
     learning_rate: float = 2e-3
     warmup_steps: int = 50
