@@ -1,4 +1,4 @@
-"""The small instruct model that travels in a wheel: converted from GGUF, asked under a schema, hashed the same twice."""
+"""The small instruct model that travels in a wheel: converted from GGUF, asked under a schema, in the full style."""
 
 from __future__ import annotations
 
