@@ -15,6 +15,7 @@ from typing import Any
 from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry
 from envsim.api import Environment, Instance
 from trainer.evaluate import Failure, Rollout, read_rollouts
+from trainer.files import read_lines
 from trainer.spec import EvalReport
 
 NO_SIGNAL_BELOW = 0.05
@@ -89,7 +90,7 @@ def build_evidence(
 
 def read_failures(path: Path) -> list[Failure]:
     """The replayed failures beside a rollouts file."""
-    return [Failure.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [Failure.model_validate_json(line) for line in read_lines(path)]
 
 
 def choose_failures(

@@ -191,7 +191,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if isinstance(whole, dict):
         yield 1, whole
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)

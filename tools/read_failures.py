@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tools.log import Frozen, ToolLog, ToolResult, logged_tool
 from trainer.evaluate import Failure
+from trainer.files import read_lines
 
 ANSWER_CHARACTERS = 600
 
@@ -25,7 +26,7 @@ def read_failures_tool(log: ToolLog, *, failures: Path) -> StructuredTool:
     """The tool over one file of failures, in the file's order. Long answers are cut: they are the policy's text."""
 
     def call(args: FailuresArgs) -> ToolResult:
-        rows = [Failure.model_validate_json(line) for line in failures.read_text(encoding="utf-8").splitlines()]
+        rows = [Failure.model_validate_json(line) for line in read_lines(failures)]
         found = [row for row in rows if args.cell in (None, row.cell) and args.outcome in (None, row.outcome)]
         shown = [
             {**row.model_dump(mode="json"), "answer": row.answer[:ANSWER_CHARACTERS]} for row in found[: args.limit]

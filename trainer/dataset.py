@@ -43,7 +43,7 @@ def read_dataset(environment: Environment, reference: DataRef) -> list[Instance]
             f"dataset {path} has sha256 {found}, expected {reference.sha256}: the file changed after the stage was "
             "specified; restore it or specify a new stage"
         )
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if len(lines) != reference.n:
         raise DatasetError(f"dataset {path} has {len(lines)} instances, expected {reference.n}")
     instances = []

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envsim.api import Environment, Fault, Instance, Message, Progress, Style
-from trainer.files import write_atomic
+from trainer.files import read_lines, write_atomic
 from trainer.policy import Completion, Policy
 from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, canonical_hash
 
@@ -171,7 +171,7 @@ def read_rollouts(path: Path) -> list[Rollout]:
         EvaluationError: a line is no rollout.
     """
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()[1:], start=2):
+    for number, line in enumerate(read_lines(path)[1:], start=2):
         try:
             rows.append(Rollout.model_validate_json(line))
         except ValidationError as error:
@@ -268,17 +268,17 @@ def _resume(path: Path, header: Header, *, total: int) -> int:
     if not path.exists():
         write_atomic(path, first)
         return 0
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if not lines or lines[0] != first:
+    lines = read_lines(path)
+    if not lines or lines[0] != first.rstrip("\n"):
         raise EvaluationError(
-            f"{path} belongs to another evaluation: it begins {(lines or [''])[0].strip()[:300]!r}, expected "
+            f"{path} belongs to another evaluation: it begins {(lines or [''])[0][:300]!r}, expected "
             f"{first.strip()!r}; evaluate into another directory or remove the file"
         )
-    rows = [line for line in lines[1:] if line.endswith("\n")]
+    rows = [line + "\n" for line in lines[1:]]
     instances = len(rows) // header.samples
     done = total if instances >= total else instances // CHUNK * CHUNK
     kept = "".join([first, *rows[: done * header.samples]])
-    if kept != "".join(lines):
+    if kept.encode("utf-8") != path.read_bytes():
         write_atomic(path, kept)
     return done
 

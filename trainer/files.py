@@ -33,6 +33,14 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def read_lines(path: Path) -> list[str]:
+    """Whole lines of a UTF-8 file without their ends; a torn last line, which may end inside a character, is left out.
+
+    Only a line feed ends a line: str.splitlines also cuts at U+0085, U+2028 and U+2029, which JSON strings hold raw.
+    """
+    return [line.decode("utf-8") for line in path.read_bytes().split(b"\n")[:-1]]
+
+
 def hash_file(path: Path) -> str:
     """sha256 of a file's bytes, read in blocks of 1 MiB."""
     digest = hashlib.sha256()

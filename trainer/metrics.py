@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.files import write_atomic
+from trainer.files import read_lines, write_atomic
 from trainer.spec import Frozen
 
 METRICS = "metrics.jsonl"
@@ -69,9 +69,8 @@ def read_attempt(attempt: Path, *, skip: int = 0) -> list[StepMetrics]:
     path = attempt / METRICS
     if not path.exists():
         return []
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
     rows = []
-    for number, line in enumerate(lines[skip:], start=skip + 1):
+    for number, line in enumerate(read_lines(path)[skip:], start=skip + 1):
         try:
             rows.append(StepMetrics.model_validate_json(line))
         except ValidationError as error:

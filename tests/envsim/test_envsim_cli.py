@@ -53,7 +53,8 @@ def test_generate_show_solve_verify(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert solved == [json.loads(line) for line in out.read_text().splitlines()]
 
     answers = tmp_path / "answers.jsonl"
-    answers.write_text("".join(json.dumps({"id": i.id, "answer": "no"}) + "\n" for i in instances))
+    rows = [json.dumps({"id": i.id, "answer": "no\u2028"}, ensure_ascii=False) + "\n" for i in instances]
+    answers.write_text("".join(rows), encoding="utf-8")
     assert main(["verify", str(out), str(answers)]) == 0
     printed = capsys.readouterr()
     assert "parse_error 16" in printed.err

@@ -112,6 +112,29 @@ def test_failures_are_kept_with_their_trajectories(tmp_path: Path) -> None:
     assert all(len(row["states"]) == len(row["actions"]) + 1 and row["fault"] for row in rows)
 
 
+def test_answers_may_hold_every_kind_of_line_end(tmp_path: Path) -> None:
+    ends = "".join(map(chr, (0x0A, 0x0D, 0x0B, 0x0C, 0x1C, 0x85, 0x2028, 0x2029)))
+
+    class Odd(Scripted):
+        def generate(self, prompts: Sequence[Any], **arguments: Any) -> list[list[Completion]]:
+            answers = super().generate(prompts, **arguments)
+            return [[one.model_copy(update={"text": one.text + ends}) for one in group] for group in answers]
+
+    whole = run(tmp_path / "whole", Odd(), keep_failures=True)
+    rows = read_rollouts(rollouts_path(tmp_path / "whole", "anchor"))
+    assert len(rows) == 300
+    assert all(row.answer.endswith(ends) for row in rows)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", Odd(dies_at_call=2))
+    path = rollouts_path(tmp_path / "cut", "anchor")
+    with path.open("ab") as file:
+        file.write('{"id": "toy-256", "answer": "\u2028'.encode()[:-1])
+    policy = Odd()
+    assert same(run(tmp_path / "cut", policy)) == same(whole)
+    assert sum(policy.calls) == 300 - 2 * CHUNK
+    assert path.read_bytes() == rollouts_path(tmp_path / "whole", "anchor").read_bytes()
+
+
 def test_an_empty_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="empty"):
         run(tmp_path, Scripted(), n=0)
