@@ -176,6 +176,9 @@ def accept_or_roll_back(state: RunState, work: Work) -> RunState:
     return RunState(
         stage=stage + 1,
         revision=0,
+        # A word on this stage's proposal says nothing of the next one's.
+        review="approve",
+        why="",
         current=judgement.current,
         champion=judgement.champion,
         config=accepted_config,

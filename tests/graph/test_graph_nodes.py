@@ -10,14 +10,16 @@ from parity import Cell, ParityConfig
 from rich.console import Console
 
 from envsim.api import YieldError
-from graph import nodes
+from graph import nodes, review
+from graph.acceptance import Comparison, Judgement
 from graph.prepare import prepare
 from graph.rundir import RunDir
 from graph.session import new_work
 from graph.settings import RunSettings
-from graph.state import RunState
+from graph.state import Pointer, RunState
 from graph.timing import Clock
 from graph.work import Work, thinned
+from trainer.statistics import PairedChange
 
 NOISY = ParityConfig(short=Cell(noise_ratio=1.0))
 """A configuration that the second environment refuses to generate."""
@@ -31,6 +33,33 @@ def work(tmp_path: Path, profile: Path) -> Work:
 
 def state(stage: int) -> RunState:
     return RunState(stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0)
+
+
+def pointer(stage: int) -> Pointer:
+    return Pointer(stage=stage, path=f"stages/{stage}/model", sha256=str(stage), anchor=0.5)
+
+
+def decided(work: Work, monkeypatch: pytest.MonkeyPatch, before: RunState) -> RunState:
+    """The state after the decision on a stage that was accepted; what it was measured by does not matter here."""
+    change = PairedChange(delta=0.0, standard_error=0.01, low=-0.02, high=0.02, n=8)
+    comparison = Comparison(valid=change, optimal=change, cells=[])
+    kept = Judgement(accepted=True, reason="no change", current=before["new"], champion=before["champion"])
+    monkeypatch.setattr(nodes, "compare_checkpoints", lambda *_: comparison)
+    monkeypatch.setattr(nodes, "judge", lambda *_: kept)
+    monkeypatch.setattr(nodes, "scores", lambda *_: {"macro_valid": 0.5, "macro_optimal": 0.5, "n": 8})
+    monkeypatch.setattr(nodes, "write_report", lambda *_: None)
+    return RunState(**{**before, **nodes.accept_or_roll_back(before, work)})
+
+
+def test_a_rejection_ends_with_its_stage(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The critic of the next stage reads the proposal that lies before it."""
+    answer = {"parsed": {"rationale": "more noise", "changes": [], "predicted": {}}, "errors": []}
+    work.run.write("stages/002/proposals/0/proposal.json", answer)
+    rejected = RunState(**{**state(1), "review": "reject", "why": "a gate failed", "new": pointer(1)})
+    rejected = RunState(**{**rejected, "current": pointer(0), "champion": pointer(0)})
+    following = decided(work, monkeypatch, rejected)
+    assert (following["stage"], following["revision"]) == (2, 0)
+    assert review.reviewed_proposal(work, following).rationale == "more noise"
 
 
 def test_a_proposal_that_cannot_be_generated_is_replaced_by_the_accepted_configuration(work: Work) -> None:
