@@ -6,13 +6,12 @@ A stage ``NNN/`` holds ``attempt-1/``, ``attempt-2/``..., each with ``spec.json`
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.files import sync_directory, write_atomic
+from trainer.files import sync, sync_files, write_atomic
 from trainer.spec import Frozen, StageResult, StageSpec
 
 RESULT = "result.json"
@@ -90,14 +89,9 @@ def process_started(pid: int) -> str | None:
 
 def mark_complete(checkpoint: Path) -> None:
     """Flush a checkpoint's files to disk and mark it whole."""
-    for path in checkpoint.iterdir():
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync_files(checkpoint)
     write_atomic(checkpoint / COMPLETE, "")
-    sync_directory(checkpoint.parent)
+    sync(checkpoint.parent)
 
 
 def newest_checkpoint(stage: Path) -> tuple[int, Path] | None:

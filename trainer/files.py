@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 _BLOCK = 1 << 20
@@ -21,16 +22,33 @@ def write_atomic(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make renames and new entries of a directory survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Flush a file's bytes, or a directory's entries and renames, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_files(directory: Path) -> None:
+    """Flush every file of a directory, and the directory itself, to disk."""
+    for path in (*directory.iterdir(), directory):
+        sync(path)
+
+
+def publish(staged: Path, target: Path) -> None:
+    """Give a directory its final name once its files are on disk; one that bears the name is removed.
+
+    After a power cut the target is absent or whole.
+    """
+    sync_files(staged)
+    shutil.rmtree(target, ignore_errors=True)
+    staged.rename(target)
+    sync(target.parent)
 
 
 def read_lines(path: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """One RL stage as a job: start the worker process, or find it at work, or let another go on; judge by ``result.json``.
 
 Running a stage twice never trains it twice, and no exit code is trusted: a stage is done exactly if its result parses,
-belongs to the spec and says that all steps were done.
+belongs to the spec, says that all steps were done and names the contents of the model beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.attempts import (
+    RESULT,
     attempt_identity,
     attempts,
     live_worker,
@@ -27,6 +28,7 @@ from trainer.attempts import (
     record_worker,
     spec_path,
 )
+from trainer.checkpoint import CheckpointError, verify
 from trainer.metrics import read_attempt, read_heartbeat
 from trainer.spec import StageResult, StageSpec
 from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
@@ -188,8 +190,16 @@ class Supervision:
                 f"{self._directory} holds the result of another spec ({result.spec_hash[:12]}, expected "
                 f"{self._identity[:12]}); give each stage its own directory"
             )
-        whole = result.steps == self._spec.grpo.steps and Path(result.model.path).is_dir()
-        return result if whole else None
+        if result.steps != self._spec.grpo.steps or not Path(result.model.path).is_dir():
+            return None
+        try:
+            verify(result.model)
+        except CheckpointError as error:
+            raise StageInputError(
+                f"the model of a finished stage is not the one that its result names: {error}; restore it, or remove "
+                f"{self._directory / RESULT} to train again"
+            ) from error
+        return result
 
     def _start(self) -> None:
         for attempt in reversed(attempts(self._directory)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pydantic import ValidationError
 
 from trainer.attempts import LOCK, RESULT, attempts, record_worker
-from trainer.files import write_atomic
+from trainer.files import publish, write_atomic
 from trainer.metrics import beat, read_stage
 from trainer.spec import ModelRef, StageResult, StageSpec
 
@@ -76,9 +75,9 @@ def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -
     except TrainingInputError as error:
         _refuse(str(error))
     model = stage / "model"
-    # Left by a worker that died between the model and the result.
-    shutil.rmtree(model, ignore_errors=True)
-    staged.rename(model)
+    # A result speaks of the model beside it: an older one goes before its model does.
+    (stage / RESULT).unlink(missing_ok=True)
+    publish(staged, model)
     result = _result(spec, trained, reference(model), attempt, started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)

@@ -17,6 +17,7 @@ import pytest
 
 import trainer.stage
 from trainer.attempts import attempts, live_worker, new_attempt, newest_checkpoint, process_started, record_worker
+from trainer.files import publish
 from trainer.spec import DataRef, ModelRef, StageSpec
 from trainer.stage import StageCancelled, StageError, StageInputError, arun_stage, run_stage
 
@@ -83,6 +84,41 @@ def test_a_result_of_too_few_steps_is_no_result(stage: Any, make_spec: Callable[
     path = directory / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"steps": 3}))
     assert run_stage(make_spec(), directory).steps == 4
+
+
+def test_a_changed_model_is_not_passed_off_as_the_stages(stage: Any, make_spec: Callable[..., StageSpec]) -> None:
+    directory = stage("done done")
+    run_stage(make_spec(), directory)
+    (directory / "model" / "model.safetensors").write_text("")
+    with pytest.raises(StageInputError, match=r"changed after it was referenced.*remove .*result\.json to train again"):
+        run_stage(make_spec(), directory)
+    (directory / "model" / "config.json").unlink()
+    with pytest.raises(StageInputError, match="no checkpoint"):
+        run_stage(make_spec(), directory)
+    (directory / "result.json").unlink()
+    assert run_stage(make_spec(), directory).attempt == 2
+
+
+def test_a_directory_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staged, model, flushed, real = tmp_path / ".model", tmp_path / "model", list[str](), os.fsync
+    for directory, text in ((staged, "new"), (model, "old")):
+        directory.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (directory / name).write_text(text)
+
+    def fsync(descriptor: int) -> None:
+        flushed.extend(str(path) for path in (*staged.glob("*"), staged, tmp_path) if same(path, descriptor))
+        real(descriptor)
+
+    def same(path: Path, descriptor: int) -> bool:
+        return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    publish(staged, model)
+    assert sorted(flushed[:-1]) == [str(staged), str(staged / "config.json"), str(staged / "model.safetensors")]
+    assert flushed[-1] == str(tmp_path)
+    assert (model / "config.json").read_text() == "new"
+    assert not staged.exists()
 
 
 def test_a_killed_worker_is_resumed_from_its_checkpoint(stage: Any, make_spec: Callable[..., StageSpec]) -> None:
