@@ -26,7 +26,7 @@ from trainer.dataset import write_dataset
 from trainer.evaluate import Rollout, read_rollouts, rollouts_path
 from trainer.profile import prompts_needed, stage_spec
 from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
-from trainer.stage import StageCancelled, run_stage
+from trainer.stage import StageCancelled, StageError, run_stage
 
 
 def baseline(_: RunState, work: Work) -> RunState:
@@ -68,10 +68,15 @@ def settle(state: RunState, work: Work) -> RunState:
     }
     work.run.write(layout.in_stage(stage, "config.json"), config.model_dump(mode="json"))
     work.run.write(layout.in_stage(stage, "plan.json"), plan)
-    reused = stage > 0 and not approved
-    if reused:
+    if stage > 0 and not approved:
         work.reporter.line(f"the last accepted configuration is used again: {state['why']}", style="yellow", indent=2)
-    return RunState(reused=state["reused"] + reused)
+    return RunState(reused=reused_stages(work, stage))
+
+
+def reused_stages(work: Work, stage: int) -> int:
+    """Designed stages up to this one on the last accepted configuration again. From files: a node may run twice."""
+    plans = [work.run.read_if_there(layout.in_stage(number, "plan.json")) for number in range(1, stage + 1)]
+    return sum(plan is not None and plan["source"] == "reused" for plan in plans)
 
 
 def dataset(state: RunState, work: Work) -> RunState:
@@ -84,12 +89,10 @@ def dataset(state: RunState, work: Work) -> RunState:
         if not proposed:
             raise
         rejected = RunState(**{**state, "review": "reject", "why": f"the tasks cannot be generated: {error}"})
-        update = settle(rejected, work)
+        settle(rejected, work)
         made = tasks(work, stage)
-    else:
-        update = RunState()
     work.reporter.event("dataset", stage=stage, n=made["n"], difficulty=made["measurement"]["difficulty"])
-    return update
+    return RunState(reused=reused_stages(work, stage))
 
 
 def tasks(work: Work, stage: int) -> dict[str, Any]:
@@ -134,6 +137,8 @@ def train(state: RunState, work: Work) -> RunState:
             launch.invoke({"steps": budget.steps, "learning_rate_scale": budget.learning_rate_scale})
         except StageCancelled as cancelled:
             raise Stopped from cancelled
+    if refusal := log.calls[-1].error:
+        raise StageError(f"stage {stage:03d} was not launched: {refusal}")
     result = stage_result(work, stage)
     work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
     work.reporter.line(training_line(result), indent=2)
@@ -238,9 +243,10 @@ def spec_of(work: Work, stage: int, current: Pointer, steps: int, learning_rate_
 
 
 def stage_result(work: Work, stage: int) -> StageResult:
-    """A finished stage's result, its model's path as the run lies now."""
+    """A finished stage's result, its model's path as the run lies now. Raises StageError if there is none."""
     result = read_result(work.run.path(layout.stage_dir(stage)))
-    assert result is not None, f"stage {stage:03d} has no result"
+    if result is None:
+        raise StageError(f"stage {stage:03d} has no result in {layout.stage_dir(stage)}; resume the run to train it")
     return result
 
 
