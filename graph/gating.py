@@ -181,14 +181,25 @@ def trained(work: Work, stage: int) -> Pointer:
 
 
 def predictions(work: Work, stage: int) -> list[Prediction]:
-    """What designers predicted in finished stages that trained on their proposal, and what came of it."""
+    """What the designer itself predicted in finished stages that trained on its proposal, and what came of it.
+
+    Counted from the last stage that G8 sent back: bad predictions cost that one stage, and then count no more.
+    """
     found = []
     for number in range(1, stage):
         plan = work.run.read(layout.in_stage(number, "plan.json"))
-        if plan["source"] == "reused":
+        if plan["source"] == "reused" and refused_by(work, number, plan["revision"], "G8"):
+            found.clear()
+        if plan["source"] == "reused" or not plan["own"]:
             continue
         answer = work.run.read(layout.in_round(number, plan["revision"], "proposal.json"))
         report = work.evaluate(trained(work, number), "validation")
         rates = {cell: stats.valid for cell, stats in report.cells.items()}
         found.append(Prediction(predicted=answer["parsed"]["predicted"], measured=rates))
     return found
+
+
+def refused_by(work: Work, stage: int, revision: int, gate: str) -> bool:
+    """Whether the gate failed the last proposal of a stage."""
+    report = work.run.read_if_there(layout.in_round(stage, revision, "gates.json"))
+    return report is not None and any(one["gate"] == gate and not one["passed"] for one in report["findings"])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from parity import Cell, ParityConfig
 from rich.console import Console
 
+from agents.gates import g8_calibration
 from envsim.api import YieldError
-from graph import nodes, review
+from graph import gating, nodes, review
 from graph.acceptance import Comparison, Judgement
 from graph.prepare import prepare
 from graph.rundir import RunDir
@@ -19,6 +21,7 @@ from graph.settings import RunSettings
 from graph.state import Pointer, RunState
 from graph.timing import Clock
 from graph.work import Work, thinned
+from trainer.stage import StageError
 from trainer.statistics import PairedChange
 
 NOISY = ParityConfig(short=Cell(noise_ratio=1.0))
@@ -72,6 +75,54 @@ def test_a_proposal_that_cannot_be_generated_is_replaced_by_the_accepted_configu
     assert plan["source"] == "reused"
     assert "0 % of the draws are that noisy" in plan["reason"]
     assert work.run.read("stages/001/dataset.json")["n"] == 8
+
+
+def test_a_kill_after_the_fallback_changes_no_count(work: Work) -> None:
+    """The node ran, and its checkpoint was never written: it runs again on the same state."""
+    work.run.write("initial.json", ParityConfig().model_dump())
+    work.run.write("stages/001/config.json", NOISY.model_dump())
+    first = nodes.dataset(state(1), work)
+    assert nodes.dataset(state(1), work) == first
+    assert first["reused"] == 1
+
+
+def test_a_budget_out_of_bounds_is_refused_with_the_reason(work: Work) -> None:
+    work.run.write("stages/001/budget.json", {"reason": "", "steps": 99, "learning_rate_scale": 1.0})
+    with pytest.raises(StageError, match="stage 001 was not launched: steps = 99 is out of bounds; expected 3 to 5"):
+        nodes.train(RunState(**{**state(1), "current": pointer(0)}), work)
+
+
+def designed(work: Work, stage: int, percent: int, *, g8: bool, own: bool = True) -> None:
+    """A finished stage whose every cell was predicted at ``percent`` and then measured at 10 %; G8 may have failed."""
+    source = "fixed" if g8 else "reused"
+    proposal = {"parsed": {"predicted": {"short": percent, "long": percent}}}
+    work.run.write(f"stages/{stage:03d}/plan.json", {"source": source, "own": own and g8, "revision": 0})
+    work.run.write(f"stages/{stage:03d}/proposals/0/proposal.json", proposal)
+    work.run.write(f"stages/{stage:03d}/proposals/0/gates.json", {"findings": [{"gate": "G8", "passed": g8}]})
+
+
+def test_bad_predictions_cost_one_stage_and_not_the_rest_of_the_run(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gating, "trained", lambda _, stage: pointer(stage))
+    measured = SimpleNamespace(cells={cell: SimpleNamespace(valid=0.1) for cell in ("short", "long")})
+    monkeypatch.setattr(Work, "evaluate", lambda *_: measured)
+
+    def passes(stage: int) -> bool:
+        context = SimpleNamespace(predictions=gating.predictions(work, stage))
+        return g8_calibration.check(context, g8_calibration.G8Settings()).passed  # type: ignore[arg-type]
+
+    designed(work, 1, 95, g8=True)
+    designed(work, 2, 95, g8=True, own=False)
+    assert passes(3), "a rule's prediction is not the designer's"
+    designed(work, 3, 95, g8=True)
+    assert not passes(4)
+    designed(work, 4, 95, g8=False)
+    assert passes(5), "the refusal was paid for with stage 004"
+    designed(work, 5, 95, g8=True)
+    assert passes(6), "one strike since"
+    designed(work, 6, 95, g8=True)
+    assert not passes(7)
 
 
 def test_an_initial_configuration_that_cannot_be_generated_is_an_error(work: Work) -> None:
