@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -80,7 +80,3 @@ def recorded(work: Work, file: str, role: str, inputs: Any, answer: Callable[[],
 def parsed(answer: Mapping[str, Any] | None, model: type[BaseModel]) -> Any:
     """The validated output of a recorded answer, None if there is none."""
     return None if answer is None else model.model_validate(answer["parsed"])
-
-
-def fallbacks(answers: Sequence[Mapping[str, Any] | None]) -> int:
-    return sum(bool(answer and answer["fallback"]) for answer in answers)

@@ -90,6 +90,14 @@ def test_the_page_shows_scores_decisions_and_fallbacks() -> None:
         assert text in page, text
 
 
+def test_a_stage_on_the_last_accepted_configuration_stands_out() -> None:
+    data = summary()
+    data["stages"][1]["plan"]["source"] = "reused"
+    page = render(data, [])
+    assert '<span class="badge bad">reused</span>' in page
+    assert '<span class="badge ">self</span>' in page
+
+
 def test_charts_are_bounded_and_escape_their_labels() -> None:
     assert "&lt;b&gt;" in small_multiple(["<b>", "1"], [0.1, 0.9], [0.0, None])
     assert small_multiple(["a"], [None], [None]) == ""
