@@ -65,25 +65,21 @@ class CheckpointChatModel(BaseChatModel):
             raise ValueError(
                 f"unknown arguments {sorted(kwargs)}; known: response_schema, max_new_tokens, temperature, seed"
             )
-        prompt = to_messages(messages)
         [[completion]] = self.policy.generate(
-            [prompt],
+            [to_messages(messages)],
             max_new_tokens=self.max_new_tokens if max_new_tokens is None else max_new_tokens,
             temperature=self.temperature if temperature is None else temperature,
             samples=1,
             seed=self.seed if seed is None else seed,
             schema=response_schema,
         )
-        # A server's policy does not count prompts; langchain wants a number.
-        encode = getattr(self.policy, "encode", None)
-        prompt_tokens = len(encode([prompt])[0]) if encode else 0
         message = AIMessage(
             content=completion.text,
             response_metadata={"finish_reason": completion.finish_reason, "model_name": self.model_name},
             usage_metadata=UsageMetadata(
-                input_tokens=prompt_tokens,
+                input_tokens=completion.prompt_tokens,
                 output_tokens=completion.tokens,
-                total_tokens=prompt_tokens + completion.tokens,
+                total_tokens=completion.prompt_tokens + completion.tokens,
             ),
         )
         return ChatResult(

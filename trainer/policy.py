@@ -6,6 +6,7 @@ depends on its arguments alone: not on the global random state, and not on how p
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, Protocol, get_args
@@ -13,6 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from openai import OpenAI, OpenAIError
 from pydantic import Field
+from transformers import PreTrainedModel
 
 from envsim.api import Message
 from trainer.checkpoint import load, stop_tokens
@@ -25,9 +27,10 @@ _CANARY = "ok-7f3"
 
 
 class Completion(Frozen):
-    """``tokens`` counts what was generated, the stop token included."""
+    """``tokens`` counts what was generated, the stop token included; ``prompt_tokens`` the prompt as rendered."""
 
     text: str
+    prompt_tokens: int = Field(ge=0)
     tokens: int = Field(ge=0)
     finish_reason: FinishReason
 
@@ -77,8 +80,9 @@ class TransformersPolicy:
             torch.set_num_threads(threads)
         self.ref = ref
         self.batch_size = batch_size
-        self._model, self._tokenizer = load(ref, device=device)
-        self._stops = stop_tokens(self._model, self._tokenizer)
+        model, self._tokenizer = load(ref, device=device)
+        self._stops = stop_tokens(model, self._tokenizer)
+        self._loaded: PreTrainedModel | None = model
         self._template = dict(chat_template_kwargs or {})
         self._grammars: Grammars | None = None
 
@@ -117,19 +121,44 @@ class TransformersPolicy:
             )
             for row, ids in zip(batch, decoded, strict=True):
                 tokens[row] = ids
-        completions = self._completions(tokens)
+        completions = self._completions(tokens, [len(encoded[index]) for index, _ in rows])
         return [completions[start : start + samples] for start in range(0, len(rows), samples)]
+
+    def close(self) -> None:
+        """Let go of the model, and of the memory that torch keeps on a GPU, so that a training process finds it free.
+
+        A closed policy answers no more; closing twice does nothing.
+        """
+        if self._loaded is None:
+            return
+        device = self._loaded.device
+        self._loaded = self._grammars = None
+        # Modules and their hooks refer to each other in circles.
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @property
+    def _model(self) -> PreTrainedModel:
+        if self._loaded is None:
+            raise PolicyError(f"the policy of {self.ref.path} is closed; load it again")
+        return self._loaded
 
     def _constraint(self, schema: dict[str, Any], rows: int) -> GrammarRows:
         if self._grammars is None:
             self._grammars = Grammars(self._tokenizer, self._model.config.vocab_size, self._stops)
         return self._grammars.rows(schema, rows)
 
-    def _completions(self, tokens: Sequence[list[int]]) -> list[Completion]:
+    def _completions(self, tokens: Sequence[list[int]], prompt_tokens: Sequence[int]) -> list[Completion]:
         texts = self._tokenizer.batch_decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return [
-            Completion(text=text, tokens=len(ids), finish_reason="stop" if ids and ids[-1] in self._stops else "length")
-            for text, ids in zip(texts, tokens, strict=True)
+            Completion(
+                text=text,
+                prompt_tokens=length,
+                tokens=len(ids),
+                finish_reason="stop" if ids and ids[-1] in self._stops else "length",
+            )
+            for text, ids, length in zip(texts, tokens, prompt_tokens, strict=True)
         ]
 
 
@@ -222,5 +251,14 @@ class OpenAIPolicy:
         choice = answer.choices[0]
         if choice.finish_reason not in get_args(FinishReason):
             raise PolicyError(f"finish reason {choice.finish_reason!r} from the server; expected stop or length")
-        tokens = answer.usage.completion_tokens if answer.usage is not None else 0
-        return Completion(text=choice.message.content or "", tokens=tokens, finish_reason=choice.finish_reason)
+        if answer.usage is None:
+            raise PolicyError(
+                f"the server at {self._client.base_url} reports no usage for model {self.model!r}; expected "
+                "prompt_tokens and completion_tokens; use a server that counts tokens"
+            )
+        return Completion(
+            text=choice.message.content or "",
+            prompt_tokens=answer.usage.prompt_tokens,
+            tokens=answer.usage.completion_tokens,
+            finish_reason=choice.finish_reason,
+        )

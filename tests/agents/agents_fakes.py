@@ -12,6 +12,10 @@ from envsim.api import Environment, Message
 from trainer.policy import Completion
 
 
+def characters(prompt: Sequence[Message]) -> int:
+    return sum(len(message["content"]) for message in prompt)
+
+
 @dataclass
 class ScriptedPolicy:
     """Says ``texts`` one after the other, the last one for ever; keeps every call."""
@@ -20,15 +24,15 @@ class ScriptedPolicy:
     finish_reason: str = "stop"
     calls: list[dict[str, Any]] = field(default_factory=list)
 
-    def encode(self, prompts: Sequence[list[Message]]) -> list[list[int]]:
-        return [[0] * sum(len(message["content"]) for message in prompt) for prompt in prompts]
-
     def generate(self, prompts: Sequence[list[Message]], **arguments: Any) -> list[list[Completion]]:
         self.calls.append({"prompts": list(prompts), **arguments})
         text = self.texts[min(len(self.calls), len(self.texts)) - 1]
         reason = self.finish_reason if len(self.calls) == 1 else "stop"
-        completion = Completion.model_validate({"text": text, "tokens": len(text), "finish_reason": reason})
-        return [[completion] * arguments.get("samples", 1) for _ in prompts]
+        given = {"text": text, "tokens": len(text), "finish_reason": reason}
+        return [
+            [Completion.model_validate(given | {"prompt_tokens": characters(prompt)})] * arguments.get("samples", 1)
+            for prompt in prompts
+        ]
 
 
 @dataclass
@@ -53,7 +57,12 @@ class SkillPolicy:
             wrong = self.environment.null_answers(task, "compact", 0)["all_stay"]
             rng = random.Random(f"{seed}/{task.id}")
             texts = [right if rng.random() < self.skill(task) else wrong for _ in range(samples)]
-            answers.append([Completion(text=text, tokens=len(text), finish_reason="stop") for text in texts])
+            answers.append(
+                [
+                    Completion(text=text, prompt_tokens=characters(prompt), tokens=len(text), finish_reason="stop")
+                    for text in texts
+                ]
+            )
         return answers
 
 

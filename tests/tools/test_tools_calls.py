@@ -36,7 +36,10 @@ class EverySecond:
         self.seeds.append(seed)
         right = [LAKE.reference_answer(self.known[p[-1]["content"]], "compact") for p in prompts]
         return [
-            [Completion(text=text if i % 2 == 0 else "", tokens=10, finish_reason="stop") for i in range(samples)]
+            [
+                Completion(text=text if i % 2 == 0 else "", prompt_tokens=30, tokens=10, finish_reason="stop")
+                for i in range(samples)
+            ]
             for text in right
         ]
 

@@ -41,7 +41,10 @@ class Scripted:
         return [
             [
                 Completion(
-                    text="b" * (number % 3) + chr(98 + (number + sample + seed) % 2), tokens=2, finish_reason="stop"
+                    text="b" * (number % 3) + chr(98 + (number + sample + seed) % 2),
+                    prompt_tokens=9,
+                    tokens=2,
+                    finish_reason="stop",
                 )
                 for sample in range(samples)
             ]

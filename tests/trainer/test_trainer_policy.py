@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections import Counter
 
 import pytest
 import torch
 from transformers import GenerationConfig
 
-from trainer.checkpoint import load, stop_tokens
+from trainer.checkpoint import load, load_tokenizer, stop_tokens
 from trainer.decoding import decode, encode, uniforms
 from trainer.grammar import GrammarError
-from trainer.policy import TransformersPolicy
+from trainer.policy import PolicyError, TransformersPolicy
 from trainer.spec import ModelRef
 
 PROMPTS = [[{"role": "user", "content": text}] for text in ("say 5", "holes (1,2)(0,1)", "a much longer prompt", "x")]
@@ -94,6 +95,22 @@ def test_completions_come_in_the_order_of_the_prompts(policy: TransformersPolicy
 def test_finish_reason_and_token_count(policy: TransformersPolicy) -> None:
     for [completion] in policy.generate(PROMPTS, max_new_tokens=5, temperature=0):
         assert completion.tokens == 5 or completion.finish_reason == "stop"
+
+
+def test_prompt_tokens_are_those_of_the_rendered_prompt(policy: TransformersPolicy, tiny: ModelRef) -> None:
+    expected = [len(ids) for ids in encode(load_tokenizer(tiny), PROMPTS, {})]
+    answers = policy.generate(PROMPTS, max_new_tokens=2, temperature=1.0, samples=2)
+    assert [[one.prompt_tokens for one in group] for group in answers] == [[length] * 2 for length in expected]
+
+
+def test_a_closed_policy_holds_no_model_and_answers_no_more(policy: TransformersPolicy) -> None:
+    model = weakref.ref(policy._model)
+    policy.generate(PROMPTS[:1], max_new_tokens=2, temperature=0, schema=SCHEMA)
+    policy.close()
+    policy.close()
+    assert model() is None
+    with pytest.raises(PolicyError, match=r"is closed; load it again"):
+        policy.generate(PROMPTS[:1], max_new_tokens=2, temperature=0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -17,6 +17,7 @@ PROMPTS = [[{"role": "user", "content": text}] for text in "abc"]
 
 class Server(ThreadingHTTPServer):
     obeys = True
+    counts = True
     finish_reason = "stop"
     status = 200
 
@@ -48,7 +49,9 @@ class Handler(BaseHTTPRequestHandler):
                         "finish_reason": self.server.finish_reason,
                     }
                 ],
-                "usage": {"prompt_tokens": 1, "completion_tokens": 7, "total_tokens": 8},
+                "usage": {"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10}
+                if self.server.counts
+                else None,
             }
         ).encode()
         self.send_response(self.server.status)
@@ -82,7 +85,7 @@ def test_answers_come_in_order_and_nothing_is_left_to_the_server(server: Server,
         ["b-12", "b-13"],
         ["c-14", "c-15"],
     ]
-    assert {answer.tokens for group in answers for answer in group} == {7}
+    assert {(answer.prompt_tokens, answer.tokens) for group in answers for answer in group} == {(3, 7)}
     for request in server.requests:
         assert (request["temperature"], request["top_p"], request["max_tokens"]) == (0.5, 1.0, 9)
         assert request["chat_template_kwargs"] == {"enable_thinking": False}
@@ -106,6 +109,9 @@ def test_the_canary_passes_only_where_schemas_bind(server: Server, policy: OpenA
 def test_failures_name_the_server(server: Server, policy: OpenAIPolicy) -> None:
     server.finish_reason = "content_filter"
     with pytest.raises(PolicyError, match="content_filter"):
+        policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+    server.finish_reason, server.counts = "stop", False
+    with pytest.raises(PolicyError, match="no usage"):
         policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
     server.status = 400
     with pytest.raises(PolicyError, match="some-model"):
