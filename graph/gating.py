@@ -185,7 +185,7 @@ def predictions(work: Work, stage: int) -> list[Prediction]:
 
     Counted from the last stage that G8 sent back: bad predictions cost that one stage, and then count no more.
     """
-    found = []
+    found: list[Prediction] = []
     for number in range(1, stage):
         plan = work.run.read(layout.in_stage(number, "plan.json"))
         if plan["source"] == "reused" and refused_by(work, number, plan["revision"], "G8"):

@@ -92,7 +92,7 @@ def test_the_page_shows_scores_decisions_and_fallbacks() -> None:
 
 def test_a_stage_on_the_last_accepted_configuration_stands_out() -> None:
     data = summary()
-    data["stages"][1]["plan"]["source"] = "reused"
+    data["stages"][1] |= {"plan": {**data["stages"][1]["plan"], "source": "reused"}}
     page = render(data, [])
     assert '<span class="badge bad">reused</span>' in page
     assert '<span class="badge ">self</span>' in page
