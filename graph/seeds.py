@@ -1,7 +1,8 @@
 """``python -m graph.seeds``: the same run for several seeds and designers, and one table of what came of them.
 
 Every run is a run directory of its own under ``--directory``; one that is finished is read, one that was cut off is
-resumed, so the command can be given again at any time. Prints Markdown: the sealed test set before and after.
+resumed, so the command can be given again at any time. One that was made with other settings is refused (exit code 2)
+before anything runs. Prints Markdown: the sealed test set before and after.
 """
 
 from __future__ import annotations
@@ -15,8 +16,36 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from graph import run
 from graph.exits import Exit
 from graph.layout import in_stage
+from graph.rundir import RUN_FILE, stored_identity
+from graph.settings import SettingsError, differences
+
+
+def check_runs(root: Path, jobs: Sequence[tuple[str, int]], extra: Sequence[str]) -> None:
+    """Every run that is there must be the one that the flags ask for.
+
+    Raises
+    ------
+    SettingsError
+        The flags are none of ``graph.run``'s, or a run directory was made with other settings.
+    """
+    for designer, seed in jobs:
+        options = run.parser().parse_args(["--designer", designer, "--seed", str(seed), *extra])
+        wanted = run.settings_of(options).model_dump(mode="json")
+        place = run_place(root, designer, seed)
+        if place.exists():
+            changed = differences(stored_identity(place).get("settings", {}), wanted, "settings.")
+            if changed:
+                raise SettingsError(
+                    f"{place} was made with other settings: {'; '.join(changed)}; "
+                    "give its own flags, or another --directory"
+                )
+
+
+def run_place(root: Path, designer: str, seed: int) -> Path:
+    return root / f"{designer}-{seed}"
 
 
 def run_one(root: Path, designer: str, seed: int, extra: Sequence[str]) -> dict[str, Any]:
@@ -27,13 +56,13 @@ def run_one(root: Path, designer: str, seed: int, extra: Sequence[str]) -> dict[
     RuntimeError
         The run ended with another exit code than 0; says where its log lies.
     """
-    place = root / f"{designer}-{seed}"
+    place = run_place(root, designer, seed)
     result = place / "result.json"
     if not result.is_file():
         log = root / f"{designer}-{seed}.log"
         command = [sys.executable, "-m", "graph.run", "--run-dir", str(place)]
         command += (
-            ["--resume"] if (place / "run.yaml").is_file() else ["--designer", designer, "--seed", str(seed), *extra]
+            ["--resume"] if (place / RUN_FILE).is_file() else ["--designer", designer, "--seed", str(seed), *extra]
         )
         with log.open("a", encoding="utf-8") as file:
             code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
@@ -45,6 +74,12 @@ def run_one(root: Path, designer: str, seed: int, extra: Sequence[str]) -> dict[
     found["own"] = sum(json.loads(plan.read_text(encoding="utf-8"))["own"] for plan in plans)
     found["designed"] = len(plans)
     return found
+
+
+def champion(result: dict[str, Any]) -> str:
+    """Where a run's best checkpoint lies, in words if no stage made it."""
+    stage = result["champion"]["stage"]
+    return "no stage beat the start" if stage < 0 else in_stage(stage, "model")
 
 
 def table(results: Sequence[tuple[str, int, dict[str, Any]]]) -> str:
@@ -81,12 +116,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time")
     parser.add_argument("extra", nargs="*", help="after --: further flags of python -m graph.run")
     options = parser.parse_args(arguments)
-    options.directory.mkdir(parents=True, exist_ok=True)
     todo = [(designer, seed) for designer in options.designers for seed in options.seeds]
+    try:
+        check_runs(options.directory, todo, options.extra)
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return Exit.BAD_INPUT
+    options.directory.mkdir(parents=True, exist_ok=True)
 
     def one(job: tuple[str, int]) -> dict[str, Any]:
         found = run_one(options.directory, *job, options.extra)
-        print(f"{job[0]}, seed {job[1]}: {in_stage(found['champion']['stage'], 'model')}", file=sys.stderr, flush=True)
+        print(f"{job[0]}, seed {job[1]}: {champion(found)}", file=sys.stderr, flush=True)
         return found
 
     with ThreadPoolExecutor(options.parallel) as pool:
