@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -86,14 +86,22 @@ class RunDir:
 
     def append_event(self, event: dict[str, Any]) -> None:
         line = json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False, allow_nan=False)
-        with self.path(EVENTS_FILE).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with self.path(EVENTS_FILE).open("a+b") as file:
+            # A line that a crash tore must not take this one with it.
+            torn = file.seek(0, os.SEEK_END) > 0 and _last_byte(file) != b"\n"
+            file.write(b"\n" * torn + line.encode() + b"\n")
 
     def events(self) -> list[dict[str, Any]]:
         """All events; a line torn by a crash is left out."""
         path = self.path(EVENTS_FILE)
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        # A tear may split a character; and str.splitlines would split at characters that JSON text may hold.
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
         return [event for line in lines if (event := _parsed(line)) is not None]
+
+
+def _last_byte(file: BinaryIO) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1)
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -51,6 +51,22 @@ def test_a_torn_event_is_left_out(tmp_path: Path) -> None:
     assert [event["event"] for event in run.events()] == ["a"]
 
 
+def test_an_event_after_a_torn_one_is_whole(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.append_event({"event": "a"})
+    with run.path("events.jsonl").open("ab") as file:
+        file.write('{"event": "b", "text": "→'.encode()[:-1])
+    run.append_event({"event": "c"})
+    assert [event["event"] for event in run.events()] == ["a", "c"]
+
+
+@pytest.mark.parametrize("text", ["a\u2028b", "a\u0085b", "a\x0cb", "a\nb", "a\r\nb"])
+def test_an_event_keeps_what_was_said(tmp_path: Path, text: str) -> None:
+    run = RunDir(tmp_path)
+    run.append_event({"event": "said", "text": text})
+    assert [event["text"] for event in run.events()] == [text]
+
+
 def test_nan_never_reaches_a_file(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     with pytest.raises(ValueError, match="Out of range"):
