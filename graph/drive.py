@@ -24,6 +24,7 @@ from langgraph.types import Command
 from graph import layout
 from graph.build import build, recursion_limit
 from graph.progress import Stopped
+from graph.settings import SettingsError
 from graph.state import RunState
 from graph.work import Work
 
@@ -42,7 +43,7 @@ class Waiting(Exception):
 async def drive(work: Work, word: bool | None) -> RunState:
     """Run or resume to the end and return the last state. ``word`` answers a pending approval, None leaves it open.
 
-    Raises Stopped if the run was drained, Waiting if a person must approve.
+    Raises Stopped if the run was drained, Waiting if a person must approve, SettingsError for a word on nothing.
     """
     settings = work.settings
     control = RunControl()
@@ -52,9 +53,14 @@ async def drive(work: Work, word: bool | None) -> RunState:
     }
     async with checkpointer(work) as saver:
         graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
-        with_signals(work, control)
         snapshot = await graph.aget_state(config)
         pending = [question for task in snapshot.tasks for question in task.interrupts]
+        if word is not None and not pending:
+            raise SettingsError(
+                f"--{'approve' if word else 'reject'}: no proposal of {work.run.root} waits for approval; "
+                "continue it with --resume alone"
+            )
+        with_signals(work, control)
         if pending and word is None:
             raise Waiting(pending[0].value)
         given: Any = Command(resume=word) if pending else None if snapshot.values or snapshot.next else RunState()

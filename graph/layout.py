@@ -21,6 +21,11 @@ def in_round(stage: int, revision: int, file: str) -> str:
     return in_stage(stage, f"proposals/{revision}/{file}")
 
 
+def failed(answer: str) -> str:
+    """What a role said that stopped the run, beside the place of the answer that it did not give."""
+    return f"{answer.removesuffix('.json')}.failed.json"
+
+
 def probe_file(stage: int, config_hash: str) -> str:
     """A configuration tried by the policy that a stage starts from."""
     return in_stage(stage, f"probes/{config_hash[:16]}.json")

@@ -12,8 +12,8 @@ from agents.checks import semantic_checks
 from agents.render import render_messages
 from agents.rolespec import RoleSpec
 from agents.schemas import Evidence
-from agents.structured import ask, output_schema
-from graph import words
+from agents.structured import RoleFailure, ask, output_schema
+from graph import layout, words
 from graph.state import RunState
 from graph.work import Work, named_pointers
 
@@ -68,9 +68,19 @@ def capped(role: RoleSpec, most: int) -> RoleSpec:
 
 
 def recorded(work: Work, file: str, role: str, inputs: Any, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """An answer made once from its inputs, and said aloud when it is new."""
+    """An answer made once from its inputs, and said aloud when it is new.
+
+    Raises RoleFailure under ``on_failure: stop``; what the role said lies beside the answer's place by then.
+    """
     known = work.run.made(file, inputs)
-    given: dict[str, Any] = work.run.once(file, inputs, answer)
+    try:
+        given: dict[str, Any] = work.run.once(file, inputs, answer)
+    except RoleFailure as failure:
+        log = layout.failed(file)
+        work.run.write(log, {"role": failure.role, "errors": failure.errors, "raw": failure.raw})
+        work.reporter.event("role_failed", role=failure.role, errors=failure.errors, file=log)
+        work.reporter.line(f"what {failure.role} said: {work.run.path(log)}", indent=2)
+        raise
     if not known:
         text = words.answer(given["parsed"])
         work.reporter.say(role, text, fallback=given["fallback"], by=given["by"], tokens=given["tokens"])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from parity import Cell, ParityConfig
 from rich.console import Console
 
 from agents.gates import g8_calibration
+from agents.structured import RoleFailure
 from envsim.api import YieldError
 from graph import gating, nodes, review
 from graph.acceptance import Comparison, Judgement
+from graph.drive import drive
 from graph.prepare import prepare
 from graph.rundir import RunDir
 from graph.session import new_work
-from graph.settings import RunSettings
+from graph.settings import RunSettings, SettingsError
+from graph.speaking import recorded
 from graph.state import Pointer, RunState
 from graph.timing import Clock
 from graph.work import Work, thinned
@@ -36,6 +41,27 @@ def work(tmp_path: Path, profile: Path) -> Work:
 
 def state(stage: int) -> RunState:
     return RunState(stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0)
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_word_on_nothing_is_bad_input(work: Work, word: bool) -> None:
+    name = "approve" if word else "reject"
+    with pytest.raises(SettingsError, match=f"--{name}: no proposal of .* waits for approval"):
+        asyncio.run(drive(work, word))
+    assert not work.run.events()
+
+
+def test_what_a_role_said_before_it_stopped_the_run_is_kept(work: Work) -> None:
+    def gives_nothing() -> dict[str, Any]:
+        raise RoleFailure("config_designer", ["changes: missing"], "{oops")
+
+    with pytest.raises(RoleFailure):
+        recorded(work, "stages/001/proposals/0/proposal.json", "config_designer", {}, gives_nothing)
+    assert not work.run.exists("stages/001/proposals/0/proposal.json")
+    kept = {"role": "config_designer", "errors": ["changes: missing"], "raw": "{oops"}
+    assert work.run.read("stages/001/proposals/0/proposal.failed.json") == kept
+    told = [event["file"] for event in work.run.events() if event["event"] == "role_failed"]
+    assert told == ["stages/001/proposals/0/proposal.failed.json"]
 
 
 def pointer(stage: int) -> Pointer:
