@@ -1,4 +1,4 @@
-"""`python -m trainer evaluate|stage`: one checkpoint on one set, or one stage from its spec.
+"""`python -m trainer evaluate|stage|schema`: one checkpoint on one set, one stage from its spec, or the protocol.
 
 Exit codes: 0 done, 1 a worker failed, 2 bad input.
 """
@@ -6,12 +6,13 @@ Exit codes: 0 done, 1 a worker failed, 2 bad input.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -22,9 +23,10 @@ from trainer.checkpoint import CheckpointError, resolve
 from trainer.evaluate import EvaluationError, evaluate
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
-from trainer.spec import EvalReport, StageSpec
+from trainer.spec import EvalReport, StageResult, StageSpec
 from trainer.stage import StageError, StageInputError, run_stage
 
+SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
 _BAD_INPUT = (CheckpointError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
 
 
@@ -37,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stage.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
     stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
     stage.set_defaults(run=_stage)
+    schema = commands.add_parser("schema", help="print the protocol of stages and evaluations as JSON Schema")
+    schema.add_argument("name", nargs="?", choices=sorted(SCHEMAS), help="one schema only; none = all by name")
+    schema.set_defaults(run=_schema)
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], None] = options.run
     try:
@@ -117,6 +122,11 @@ def _stage(options: argparse.Namespace) -> None:
 
         result = run_stage(spec, options.directory, on_progress=show)
     print(result.model_dump_json(indent=1))
+
+
+def _schema(options: argparse.Namespace) -> None:
+    schemas = {name: model.model_json_schema() for name, model in SCHEMAS.items()}
+    print(json.dumps(schemas if options.name is None else schemas[options.name], indent=2))
 
 
 if __name__ == "__main__":

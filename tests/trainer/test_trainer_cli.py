@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 import trainer.stage
 from trainer.__main__ import main
+from trainer.evaluate import read_rollouts
 from trainer.profile import shipped_profiles
 from trainer.spec import EvalReport, ModelRef, StageResult, StageSpec
 
@@ -44,6 +46,25 @@ def test_evaluate_writes_its_report_and_prints_cells(
     assert "macro" in capsys.readouterr().out
     assert main([*evaluation(profile, tiny, tmp_path), "--seed", "1"]) == 2
     assert "another evaluation" in capsys.readouterr().err
+
+
+def test_evaluate_can_sample(profile: str, tiny: ModelRef, tmp_path: Path) -> None:
+    assert main(evaluation(profile, tiny, tmp_path, **{"--samples": "3", "--temperature": "0.8", "--seed": "4"})) == 0
+    report = EvalReport.model_validate_json((tmp_path / "out" / "anchor.eval.json").read_text())
+    assert (report.n, report.samples, report.temperature, report.seed) == (10, 3, 0.8, 4)
+    rows = read_rollouts(tmp_path / "out" / report.rollouts)
+    assert len(rows) == 30
+    assert len({row.answer for row in rows if row.id == rows[0].id}) > 1
+
+
+def test_the_protocol_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    schemas = json.loads(capsys.readouterr().out)
+    assert list(schemas) == ["StageSpec", "StageResult", "EvalReport"]
+    assert main(["schema", "EvalReport"]) == 0
+    assert json.loads(capsys.readouterr().out) == schemas["EvalReport"] == EvalReport.model_json_schema()
+    with pytest.raises(SystemExit, match="2"):
+        main(["schema", "Report"])
 
 
 @pytest.mark.parametrize("change", [{"--model": "seedlng"}, {"--profile": "seedlng"}, {"--environment": "lagoon"}])
