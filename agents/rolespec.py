@@ -52,11 +52,10 @@ class TokenLimit(Frozen):
 
 
 class Limits(Frozen):
-    """Bounds on one visit and on visits."""
+    """Bounds on one visit."""
 
     max_repairs: int = Field(2, ge=0, le=5)
     max_new_tokens: TokenLimit = TokenLimit()
-    max_visits_per_stage: int = Field(4, ge=1)
 
 
 class RoleSpec(Frozen):

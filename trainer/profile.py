@@ -47,14 +47,12 @@ class StageBounds(Frozen):
 
 
 class EvaluationSettings(Frozen):
-    """Greedy by default; ``sampled_*`` is for a second, sampled look. 0 instances = the whole set."""
+    """How many instances of each set are evaluated; 0 = the whole set."""
 
     batch_size: int = Field(128, gt=0)
     anchor: int = Field(0, ge=0)
     validation: int = Field(0, ge=0)
     test: int = Field(0, ge=0)
-    sampled_n: int = Field(4, gt=0)
-    sampled_temperature: float = Field(1.0, gt=0)
 
 
 class ProbeSettings(Frozen):
@@ -66,10 +64,9 @@ class ProbeSettings(Frozen):
 
 
 class RoleGeneration(Frozen):
-    """How the same checkpoint speaks as a role."""
+    """How much the same checkpoint may say as a role; a role's file sets its temperature."""
 
     max_new_tokens: int = Field(gt=0)
-    temperature: float = Field(0.0, ge=0)
 
 
 class Profile(Frozen):

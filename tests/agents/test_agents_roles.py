@@ -56,6 +56,7 @@ def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]
         ("trainer", {"instrutions": "x"}, "trainer.yaml: instrutions: unknown key"),
         ("trainer", {"inptus": []}, "did you mean 'inputs'"),
         ("trainer", {"limits": {"max_repair": 1}}, "limits.max_repair: unknown key; did you mean 'max_repairs'"),
+        ("trainer", {"limits": {"max_visits_per_stage": 2}}, "limits.max_visits_per_stage: unknown key"),
         ("trainer", {"limits": {"max_repairs": 99}}, "less than or equal to 5, got 99"),
         ("trainer", {"name": "Trainer One"}, "String should match pattern"),
         ("trainer", {"name": "coach"}, "differs from the file name; call the file coach.yaml"),
