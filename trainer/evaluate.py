@@ -26,7 +26,7 @@ CHUNK = 128
 
 
 class EvaluationError(ValueError):
-    """Files of another evaluation are in the way, or rollouts do not pair."""
+    """The set is empty, files of another evaluation are in the way, or a row does not parse."""
 
 
 class Rollout(Frozen):
@@ -179,20 +179,6 @@ def read_rollouts(path: Path) -> list[Rollout]:
     return rows
 
 
-def pair(before: Sequence[Rollout], after: Sequence[Rollout]) -> tuple[list[str], list[float], list[float]]:
-    """``(cells, valid before, valid after)`` by task, samples averaged, for `trainer.statistics`.
-
-    Raises:
-        EvaluationError: the two evaluations are of different tasks.
-    """
-    left, right = _valid_by_task(before), _valid_by_task(after)
-    if left.keys() != right.keys():
-        odd = sorted(set(left) ^ set(right))[:3]
-        raise EvaluationError(f"the evaluations are of different tasks, e.g. {odd}; compare runs on the same set")
-    keys = sorted(left)
-    return [cell for cell, _ in keys], [left[key] for key in keys], [right[key] for key in keys]
-
-
 def summarise(
     header: Header, order: Sequence[str], rollouts: Sequence[Rollout], *, file_name: str, seconds: float
 ) -> EvalReport:
@@ -233,13 +219,6 @@ def _cell_stats(rows: Sequence[Rollout]) -> CellStats:
         outcomes=dict(sorted(Counter(row.outcome for row in rows).items())),
         mean_tokens=sum(row.tokens for row in rows) / len(rows),
     )
-
-
-def _valid_by_task(rollouts: Sequence[Rollout]) -> dict[tuple[str, str], float]:
-    scores: dict[tuple[str, str], list[bool]] = defaultdict(list)
-    for row in rollouts:
-        scores[row.cell, row.id].append(row.valid)
-    return {key: sum(values) / len(values) for key, values in scores.items()}
 
 
 def _rows(

@@ -6,7 +6,6 @@ belongs to the spec, says that all steps were done and names the contents of the
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -85,24 +84,6 @@ def run_stage(
             if stop is not None and stop.is_set():
                 raise StageCancelled(f"stage {spec.stage} was stopped; run it again to go on from its last checkpoint")
             time.sleep(_POLL_SECONDS)
-    finally:
-        supervision.close()
-    return result
-
-
-async def arun_stage(
-    spec: StageSpec,
-    directory: Path,
-    *,
-    on_progress: OnProgress | None = None,
-    stale_seconds: float = STALE_SECONDS,
-    retries: int = 1,
-) -> StageResult:
-    """`run_stage` for an event loop; cancelling the task ends the worker."""
-    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries)
-    try:
-        while (result := supervision.step()) is None:
-            await asyncio.sleep(_POLL_SECONDS)
     finally:
         supervision.close()
     return result

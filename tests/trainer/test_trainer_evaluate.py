@@ -15,7 +15,6 @@ from trainer.evaluate import (
     EvaluationError,
     evaluate,
     failures_path,
-    pair,
     read_rollouts,
     report_path,
     rollouts_path,
@@ -141,14 +140,3 @@ def test_answers_may_hold_every_kind_of_line_end(tmp_path: Path) -> None:
 def test_an_empty_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="empty"):
         run(tmp_path, Scripted(), n=0)
-
-
-def test_pairs_need_the_same_tasks(tmp_path: Path) -> None:
-    run(tmp_path / "a", Scripted())
-    run(tmp_path / "b", Scripted(), n=299)
-    rows = [read_rollouts(rollouts_path(tmp_path / name, "anchor")) for name in "ab"]
-    cells, before, after = pair(rows[0], rows[0])
-    assert len(cells) == len(before) == 300
-    assert before == after
-    with pytest.raises(EvaluationError, match="different tasks"):
-        pair(*rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -19,7 +18,7 @@ import trainer.stage
 from trainer.attempts import attempts, live_worker, new_attempt, newest_checkpoint, process_started, record_worker
 from trainer.files import publish
 from trainer.spec import DataRef, ModelRef, StageSpec
-from trainer.stage import StageCancelled, StageError, StageInputError, arun_stage, run_stage
+from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
 
 
 @pytest.fixture
@@ -211,18 +210,6 @@ def test_an_exception_in_the_caller_ends_the_worker(stage: Any, make_spec: Calla
     with pytest.raises(KeyboardInterrupt):
         run_stage(make_spec(), directory, on_progress=on_progress)
     assert live_worker(attempts(directory)[0]) is None
-
-
-async def test_cancelling_the_task_ends_the_worker(stage: Any, make_spec: Callable[..., StageSpec]) -> None:
-    directory = stage("hang done")
-    task = asyncio.create_task(arun_stage(make_spec(), directory))
-    while not attempts(directory) or live_worker(attempts(directory)[0]) is None:
-        await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert live_worker(attempts(directory)[0]) is None
-    assert (await arun_stage(make_spec(), directory)).steps == 4
 
 
 @pytest.mark.parametrize(
