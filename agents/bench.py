@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,20 @@ def _scored(
     constrained: bool,
 ) -> dict[str, float]:
     config = environment.default_config()
-    schema = output_schema(role.output_type, environment, config, style="compact")
+    schemas = [
+        output_schema(
+            role.output_type,
+            environment,
+            config,
+            style="compact",
+            evidence_ids=[failure.id for failure in inputs["evidence"].failures],
+        )
+        for inputs, _ in cases
+    ]
     prompts = [render_messages(role, "compact", inputs) for inputs, _ in cases]
+    texts = _answers(policy, role, prompts, schemas if constrained else [None] * len(cases))
     valid, agreed = [], []
-    for (inputs, wanted), text in zip(
-        cases, _answers(policy, role, prompts, schema if constrained else None), strict=True
-    ):
+    for (inputs, wanted), schema, text in zip(cases, schemas, texts, strict=True):
         validate = semantic_checks(
             environment, config, style="compact", evidence=inputs["evidence"], bounds=inputs.get("bounds")
         )
@@ -78,15 +86,23 @@ def _scored(
 
 
 def _answers(
-    policy: Policy, role: RoleSpec, prompts: list[list[Message]], schema: Mapping[str, Any] | None
+    policy: Policy, role: RoleSpec, prompts: Sequence[list[Message]], schemas: Sequence[dict[str, Any] | None]
 ) -> list[str]:
-    completions = policy.generate(
-        prompts,
-        max_new_tokens=role.limits.max_new_tokens.compact,
-        temperature=0.0,
-        schema=None if schema is None else dict(schema),
-    )
-    return [one[0].text for one in completions]
+    """Greedy answers in the order of the prompts; those under equal schemas are decoded together."""
+    groups = defaultdict(list)
+    for index, schema in enumerate(schemas):
+        groups[json.dumps(schema)].append(index)
+    texts = [""] * len(prompts)
+    for indices in groups.values():
+        completions = policy.generate(
+            [prompts[index] for index in indices],
+            max_new_tokens=role.limits.max_new_tokens.compact,
+            temperature=0.0,
+            schema=schemas[indices[0]],
+        )
+        for index, [completion] in zip(indices, completions, strict=True):
+            texts[index] = completion.text
+    return texts
 
 
 def agreement(answer: BaseModel, wanted: BaseModel) -> float:
@@ -128,7 +144,7 @@ def direction(policy: Policy, environment: Environment, n: int, seed: int) -> di
             prompts.append(render_messages(role, "compact", _designer_inputs(with_success(evidence, cell, success))))
     schema = output_schema(Proposal, environment, environment.default_config(), style="compact")
     steps = []
-    for text, path in zip(_answers(policy, role, prompts, schema), np.repeat(chosen, 2), strict=True):
+    for text, path in zip(_answers(policy, role, prompts, [schema] * len(prompts)), np.repeat(chosen, 2), strict=True):
         found, errors = read_answer(text, schema, Proposal, lambda _: [])
         steps.append(_steps(found).get(str(path), 0) if found is not None and not errors else 0)
     moved = np.sign(np.array(steps[1::2]) - np.array(steps[::2]))
