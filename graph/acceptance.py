@@ -90,6 +90,12 @@ def judge(comparison: Comparison, new: Pointer, champion: Pointer, settings: Acc
     )
 
 
+def nothing_learnt(current: Pointer, champion: Pointer) -> Judgement:
+    """A stage whose tasks taught nothing: its configuration is not kept, and the run goes on from where it stood."""
+    reason = "no learning signal: the answers of every group earned the same, so the weights did not move"
+    return Judgement(accepted=False, reason=reason, current=current, champion=champion)
+
+
 def _rolled_back(reason: str, champion: Pointer) -> Judgement:
     return Judgement(accepted=False, reason=reason, current=champion, champion=champion)
 

@@ -6,9 +6,10 @@ from agents.evidence import build_evidence
 from agents.schemas import Evidence, HistoryEntry
 from graph import layout
 from graph.state import Pointer, RunState
+from graph.training import stage_result
 from graph.work import Work
 from trainer.evaluate import failures_path, rollouts_path
-from trainer.spec import EvalReport, StageResult
+from trainer.spec import EvalReport
 
 
 def evidence_of(work: Work, state: RunState) -> Evidence:
@@ -25,7 +26,7 @@ def evidence_of(work: Work, state: RunState) -> Evidence:
         previous=before_last_stage(work, current),
         anchor=work.evaluate(current, "anchor"),
         history=[history_entry(work, number) for number in range(1, stage)],
-        zero_variance_share=last_result(work, stage - 1).zero_variance_share,
+        zero_variance_share=stage_result(work.run, stage - 1).zero_variance_share,
         instances=work.frozen_set("validation"),
     )
 
@@ -50,7 +51,3 @@ def history_entry(work: Work, stage: int) -> HistoryEntry:
         anchor_before=decision["before"]["macro_valid"],
         anchor_after=decision["after"]["macro_valid"],
     )
-
-
-def last_result(work: Work, stage: int) -> StageResult:
-    return StageResult.model_validate(work.run.read(layout.in_stage(stage, "result.json")))

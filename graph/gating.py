@@ -10,9 +10,10 @@ from agents.schemas import Change, GateFinding, GateReport, Proposal
 from envsim.api import EnvsimError, Measurement, YieldError
 from graph import layout
 from graph.state import Pointer, RunState
+from graph.training import stage_result
 from graph.work import Work
 from tools.probe_policy import ProbeResult, probe
-from trainer.spec import StageResult, canonical_hash
+from trainer.spec import canonical_hash
 
 
 def gate_report(work: Work, state: RunState) -> GateReport:
@@ -176,8 +177,8 @@ def accepted_stage(state: RunState) -> int:
 
 def trained(work: Work, stage: int) -> Pointer:
     """The checkpoint that a stage made."""
-    result = StageResult.model_validate(work.run.read(layout.in_stage(stage, "result.json")))
-    return Pointer(stage=stage, path=layout.in_stage(stage, "model"), sha256=result.model.sha256, anchor=0.0)
+    model = stage_result(work.run, stage).model
+    return Pointer(stage=stage, path=work.run.name(model.path), sha256=model.sha256, anchor=0.0)
 
 
 def predictions(work: Work, stage: int) -> list[Prediction]:

@@ -6,6 +6,8 @@ REPORT = "report/index.html"
 DATABASE = "graph.sqlite"
 RESULT = "result.json"
 """What the run came to, on the sealed test set."""
+NO_SIGNAL = "no_signal.json"
+"""In a stage that could teach nothing, in place of the worker's result."""
 
 
 def stage_dir(stage: int) -> str:

@@ -6,6 +6,7 @@ functions of (state, work) and run in threads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,15 +14,15 @@ from agents.changes import describe_changes
 from agents.schemas import Budget
 from envsim.api import EnvsimError
 from graph import layout, words
-from graph.acceptance import Comparison, compare, judge
+from graph.acceptance import Comparison, compare, judge, nothing_learnt
 from graph.benchmark import benchmark_tables
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
+from graph.training import known_without_signal, note_no_signal, stage_result, without_signal
 from graph.work import Work, start_pointer
 from tools.launch_stage import launch_stage_tool
 from tools.log import ToolLog
-from trainer.attempts import read_result
 from trainer.dataset import write_dataset
 from trainer.evaluate import Rollout, read_rollouts, rollouts_path
 from trainer.profile import prompts_needed, stage_spec
@@ -113,9 +114,28 @@ def tasks(work: Work, stage: int) -> dict[str, Any]:
 
 
 def train(state: RunState, work: Work) -> RunState:
-    """One RL stage in its own process; a stage that is done is read, one that is running is joined."""
+    """One RL stage in its own process; a stage that is done is read, one that is running is joined.
+
+    One whose tasks gave no signal at all leaves the checkpoint that it started from.
+    """
     stage = state["stage"]
     budget = stage_budget(work, stage)
+
+    def wanted() -> StageSpec:
+        return spec_of(work, stage, state["current"], budget.steps, budget.learning_rate_scale)
+
+    if not (without_signal(work.run, stage) and known_without_signal(work.run, wanted())):
+        launch(state, work, budget, wanted)
+    result = stage_result(work.run, stage)
+    work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
+    work.reporter.line(training_line(result), indent=2)
+    new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
+    return RunState(new=new)
+
+
+def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], StageSpec]) -> None:
+    """Train the stage through the tool that holds its budget to the bounds. Raises Stopped and StageError."""
+    stage = state["stage"]
     directory = work.run.path(layout.stage_dir(stage))
     log = ToolLog()
     with work.clock.span("training"), work.reporter.bar(f"training stage {stage:03d}") as update:
@@ -125,7 +145,7 @@ def train(state: RunState, work: Work) -> RunState:
                 update(event["step"], event["steps"], reward=event["reward"], valid=event["valid"])
 
         bounds = work.profile.bounds
-        launch = launch_stage_tool(
+        tool = launch_stage_tool(
             log,
             spec=lambda steps, scale: spec_of(work, stage, state["current"], steps, scale),
             directory=directory,
@@ -134,18 +154,17 @@ def train(state: RunState, work: Work) -> RunState:
             run=partial(run_stage, stop=work.stop),
         )
         try:
-            launch.invoke({"steps": budget.steps, "learning_rate_scale": budget.learning_rate_scale})
+            tool.invoke({"steps": budget.steps, "learning_rate_scale": budget.learning_rate_scale})
         except StageCancelled as cancelled:
             raise Stopped from cancelled
-    if refusal := log.calls[-1].error:
-        raise StageError(f"stage {stage:03d} was not launched: {refusal}")
-    result = stage_result(work, stage)
-    work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
-    work.reporter.line(training_line(result), indent=2)
+        except StageError as failure:
+            if not note_no_signal(work.run, wanted(), state["current"], failure):
+                raise
+        else:
+            if refusal := log.calls[-1].error:
+                raise StageError(f"stage {stage:03d} was not launched: {refusal}")
     for call in log.calls:
         work.reporter.event("tool", stage=stage, **call.model_dump(mode="json"))
-    new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
-    return RunState(new=new)
 
 
 def evaluate(state: RunState, work: Work) -> RunState:
@@ -158,7 +177,11 @@ def accept_or_roll_back(state: RunState, work: Work) -> RunState:
     """Keep the stage or return to the champion, and go on to the next stage."""
     stage, settings = state["stage"], work.settings.acceptance
     comparison = compare_checkpoints(work, state["current"], state["new"], "anchor")
-    judgement = judge(comparison, state["new"], state["champion"], settings)
+    judgement = (
+        nothing_learnt(state["current"], state["champion"])
+        if without_signal(work.run, stage)
+        else judge(comparison, state["new"], state["champion"], settings)
+    )
     decision = {
         "stage": stage,
         **judgement.model_dump(mode="json"),
@@ -240,14 +263,6 @@ def spec_of(work: Work, stage: int, current: Pointer, steps: int, learning_rate_
         steps=steps,
         learning_rate_scale=learning_rate_scale,
     )
-
-
-def stage_result(work: Work, stage: int) -> StageResult:
-    """A finished stage's result, its model's path as the run lies now. Raises StageError if there is none."""
-    result = read_result(work.run.path(layout.stage_dir(stage)))
-    if result is None:
-        raise StageError(f"stage {stage:03d} has no result in {layout.stage_dir(stage)}; resume the run to train it")
-    return result
 
 
 def compare_checkpoints(work: Work, before: Pointer, after: Pointer, set_name: str) -> Comparison:

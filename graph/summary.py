@@ -10,6 +10,7 @@ from envsim.api import Environment
 from graph import layout
 from graph.rundir import RunDir
 from graph.timing import total
+from graph.training import stage_result
 from trainer.evaluate import Rollout, report_path
 
 REPLAYS_SOLVED = 6
@@ -52,7 +53,7 @@ def stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str
         "shares": environment.shares(config),
         "measured": run.read(layout.in_stage(stage, "dataset.json"))["measurement"],
         "budget": run.read(layout.in_stage(stage, "budget.json")),
-        "training": run.read(layout.in_stage(stage, "result.json")),
+        "training": stage_result(run, stage).model_dump(mode="json"),
         "decision": decision,
         "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
         "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),

@@ -196,6 +196,21 @@ def test_garbage_never_stops_a_run(tmp_path: Path, profile: Path) -> None:
     assert run.read("stages/001/config.json") == run.read("stages/000/config.json")
 
 
+def test_a_stage_without_any_signal_does_not_end_the_run(tmp_path: Path, profile: Path) -> None:
+    """Every answer earns nothing, so that no weight moves."""
+    config = tmp_path / "settings.yaml"
+    config.write_text(settings_text(profile, designer="fixed", reward={"valid": 0.0, "optimal": 0.0}))
+    root = tmp_path / "run"
+    finish(start(tmp_path, "--config", config, "--run-dir", root))
+    run = RunDir(root)
+    for stage in ("000", "001"):
+        decision = run.read(f"stages/{stage}/decision.json")
+        assert decision["reason"].startswith("no learning signal")
+        assert (decision["accepted"], decision["current"]["stage"], decision["valid"]["delta"]) == (False, -1, 0.0)
+    assert run.read("stages/001/evidence.json")["zero_variance_share"] == 1.0
+    assert run.read("result.json")["champion"]["stage"] == -1
+
+
 def test_a_person_approves(tmp_path: Path, profile: Path) -> None:
     config = tmp_path / "settings.yaml"
     loose = {"g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0}}

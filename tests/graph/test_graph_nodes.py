@@ -25,7 +25,9 @@ from graph.settings import RunSettings, SettingsError
 from graph.speaking import recorded
 from graph.state import Pointer, RunState
 from graph.timing import Clock
+from graph.training import stage_result
 from graph.work import Work, thinned
+from trainer.metrics import StepMetrics, append
 from trainer.stage import StageError
 from trainer.statistics import PairedChange
 
@@ -110,6 +112,50 @@ def test_a_kill_after_the_fallback_changes_no_count(work: Work) -> None:
     first = nodes.dataset(state(1), work)
     assert nodes.dataset(state(1), work) == first
     assert first["reused"] == 1
+
+
+def worker_failure(work: Work, monkeypatch: pytest.MonkeyPatch, zero_variance: float) -> tuple[StageError, list[int]]:
+    """A worker that did all three steps of stage 001 and found that the weights had not moved."""
+    work.run.write("stages/001/budget.json", {"reason": "", "steps": 3, "learning_rate_scale": 1.0})
+    work.run.write("stages/001/dataset.json", {"n": 6, "sha256": "0"})
+    attempt = work.run.path("stages/001/attempt-1")
+    attempt.mkdir(parents=True)
+    figures = dict.fromkeys(StepMetrics.model_fields, 0.0) | {"steps": 3, "tokens": 5, "reward": 0.2}
+    for step in (1, 2, 3):
+        append(attempt, StepMetrics.model_validate(figures | {"step": step, "zero_variance": zero_variance}))
+    failure = StageError("the worker ended with exit code 1: TrainingError: the weights moved by 0.0 after 3 steps")
+
+    def run_stage(*_: Any, **__: Any) -> None:
+        launched.append(1)
+        raise failure
+
+    launched: list[int] = []
+    monkeypatch.setattr(nodes, "run_stage", run_stage)
+    return failure, launched
+
+
+def test_a_stage_that_could_teach_nothing_is_rolled_back_with_the_reason(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, launched = worker_failure(work, monkeypatch, zero_variance=1.0)
+    before = RunState(**{**state(1), "current": pointer(0), "champion": pointer(-1)})
+    update = nodes.train(before, work)
+    assert nodes.train(before, work) == update
+    assert launched == [1], "what is known is not trained again"
+    assert update["new"] == {**pointer(0), "stage": 1, "anchor": 0.0}
+    after = decided(work, monkeypatch, RunState(**{**before, **update}))
+    assert (after["current"], after["champion"], after["config"]) == (pointer(0), pointer(-1), "initial.json")
+    decision = work.run.read("stages/001/decision.json")
+    assert not decision["accepted"]
+    assert decision["reason"].startswith("no learning signal")
+    assert stage_result(work.run, 1).zero_variance_share == 1.0
+
+
+def test_weights_that_stand_still_beside_a_signal_are_an_error(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure, _ = worker_failure(work, monkeypatch, zero_variance=0.5)
+    with pytest.raises(StageError) as raised:
+        nodes.train(RunState(**{**state(1), "current": pointer(0)}), work)
+    assert raised.value is failure
 
 
 def test_a_budget_out_of_bounds_is_refused_with_the_reason(work: Work) -> None:

@@ -1,0 +1,71 @@
+"""What training a stage came to: the worker's result, or word that it could teach nothing.
+
+Where all answers of every group earned the same GRPO has no gradient, and the worker fails because the weights did not
+move. That says something of the tasks and not of the machinery: the run writes it down and goes on.
+"""
+
+from __future__ import annotations
+
+from graph import layout
+from graph.rundir import RunDir
+from graph.state import Pointer
+from trainer.attempts import attempts, read_result
+from trainer.metrics import read_stage
+from trainer.spec import ModelRef, StageResult, StageSpec
+from trainer.stage import StageError
+
+UNMOVED = "the weights moved by 0"
+"""How the worker says it."""
+
+
+def stage_result(run: RunDir, stage: int) -> StageResult:
+    """What a finished stage came to. The model of one without signal is the one that it started from.
+
+    Raises StageError if the stage is not finished.
+    """
+    if without_signal(run, stage):
+        return StageResult.model_validate(run.read(layout.in_stage(stage, layout.NO_SIGNAL)))
+    result = read_result(run.path(layout.stage_dir(stage)))
+    if result is None:
+        raise StageError(f"stage {stage:03d} has no result in {layout.stage_dir(stage)}; resume the run to train it")
+    return result
+
+
+def without_signal(run: RunDir, stage: int) -> bool:
+    """Whether the stage could teach nothing."""
+    return run.exists(layout.in_stage(stage, layout.NO_SIGNAL))
+
+
+def known_without_signal(run: RunDir, spec: StageSpec) -> bool:
+    """Whether this very stage was found to teach nothing before, so that it need not be trained again."""
+    return run.made(layout.in_stage(spec.stage, layout.NO_SIGNAL), spec.identity())
+
+
+def note_no_signal(run: RunDir, spec: StageSpec, current: Pointer, failure: StageError) -> bool:
+    """Write down that the stage could teach nothing, if that is why it failed; returns whether it is.
+
+    It is if the worker did every step, no group of any step had answers that earned differently, and the weights did
+    not move. Weights that stand still beside a signal are a fault of training, and stay one.
+    """
+    tried = attempts(run.path(layout.stage_dir(spec.stage)))
+    steps = read_stage(tried)
+    whole = len(steps) == spec.grpo.steps
+    if UNMOVED not in str(failure) or not whole or any(row.zero_variance < 1 for row in steps):
+        return False
+    result = StageResult(
+        spec_hash=spec.identity(),
+        stage=spec.stage,
+        steps=spec.grpo.steps,
+        model=ModelRef(path=current["path"], sha256=current["sha256"]),
+        weight_change=0.0,
+        generated_tokens=sum(row.tokens for row in steps),
+        reward_first=steps[0].reward,
+        reward_last=steps[-1].reward,
+        zero_variance_share=1.0,
+        seconds={},
+        attempt=len(tried),
+    )
+    file = layout.in_stage(spec.stage, layout.NO_SIGNAL)
+    run.write(file, result.model_dump(mode="json"))
+    run.claim(file, spec.identity())
+    return True
