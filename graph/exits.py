@@ -8,6 +8,7 @@ from enum import IntEnum
 class Exit(IntEnum):
     DONE = 0
     FAILED = 1
+    """Unexpected: a worker or a model back end failed. Resuming tries again."""
     BAD_INPUT = 2
     WAITING = 3
     """A person must approve."""

@@ -1,7 +1,8 @@
 """``python -m graph.run``: one run from a starting checkpoint to a report.
 
-Exit codes: 0 done, 2 bad input or configuration, 3 waiting for approval, 4 a role failed under ``on_failure: stop``,
-75 drained (continue with --resume). Bad input gives one line and changes nothing.
+Exit codes: 0 done, 1 an unexpected failure (a worker or a model back end that fails; the cause is printed), 2 bad input
+or configuration, 3 waiting for approval, 4 a role failed under ``on_failure: stop``, 75 drained (continue with
+--resume). Bad input gives one line and changes nothing of the run.
 """
 
 from __future__ import annotations
