@@ -120,6 +120,8 @@ def train(state: RunState, work: Work) -> RunState:
     """
     stage = state["stage"]
     budget = stage_budget(work, stage)
+    if work.profile.device == "cuda":
+        work.release()
 
     def wanted() -> StageSpec:
         return spec_of(work, stage, state["current"], budget.steps, budget.learning_rate_scale)

@@ -19,7 +19,7 @@ from graph.settings import RunSettings
 from graph.state import Pointer, RunState
 from graph.timing import Clock
 from trainer.evaluate import evaluate, report_path
-from trainer.policy import Policy, TransformersPolicy
+from trainer.policy import TransformersPolicy
 from trainer.profile import Profile
 from trainer.spec import EvalReport, ModelRef
 
@@ -42,7 +42,7 @@ class Work:
     clock: Clock
     session: str
     stop: threading.Event
-    _policies: dict[str, Policy] = field(default_factory=dict)
+    _policies: dict[str, TransformersPolicy] = field(default_factory=dict)
     _sets: dict[str, list[Any]] = field(default_factory=dict)
 
     def seed(self, *parts: object) -> int:
@@ -71,13 +71,19 @@ class Work:
     def reference(self, pointer: Pointer) -> ModelRef:
         return ModelRef(path=str(self.run.root / pointer["path"]), sha256=pointer["sha256"])
 
-    def policy(self, pointer: Pointer) -> Policy:
+    def release(self) -> None:
+        """Give back the memory of every loaded checkpoint; the accelerator is the training process's now."""
+        for policy in self._policies.values():
+            policy.close()
+        self._policies.clear()
+
+    def policy(self, pointer: Pointer) -> TransformersPolicy:
         """The checkpoint in memory; it is loaded once and makes room for the next one."""
         key = pointer["sha256"]
         if key not in self._policies:
             with self.clock.span("start-up"):
                 while len(self._policies) >= KEPT_POLICIES:
-                    del self._policies[next(iter(self._policies))]
+                    self._policies.pop(next(iter(self._policies))).close()
                 gc.collect()
                 self._policies[key] = TransformersPolicy(
                     self.reference(pointer),

@@ -16,7 +16,7 @@ from envsim.lake.search import Solved
 from envsim.lake.solver import analyse, path_of
 from envsim.lake.verifier import verify
 
-MOST_DELAYS = 2
+MOST_DELAYS = 1
 """Delays that a demonstration may hold."""
 
 Turn = Callable[[Cell, int, int], Cell]
@@ -63,7 +63,7 @@ def drawn_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
 
 
 def demonstrated_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
-    """A drawn optimal plan in which up to two agents, each at some step before its goal, stay one step longer.
+    """A drawn optimal plan in which now and then an agent stays one step longer somewhere on its way.
 
     A delay that makes the plan invalid is left out. Such plans are what a careless planner hands in: valid, and not
     always optimal. Raises EnvsimError if there is no plan.

@@ -54,5 +54,7 @@ def test_random_weights_write_what_the_schema_says(
     for text in finished:
         assert list(parse_object(text)) == list(schema["properties"])
         _, errors = read_answer(text, schema, role.output_type, checks)
-        # A grammar can not count: paths may repeat, and conditions may come with an approval.
-        assert not [error for error in errors if "twice" not in error and "only with verdict" not in error]
+        # A grammar cannot count: paths may repeat, conditions may come with an approval, and bytes that are no text
+        # become more characters than it allowed.
+        known = ("twice", "only with verdict", "at most 240 characters")
+        assert not [error for error in errors if not any(part in error for part in known)]

@@ -19,6 +19,7 @@ from trainer.seedling.tokenizer import build_tokenizer, cell_tokens, size_tokens
 
 LAKE = registry.get("lake")
 TINY = Recipe(
+    unsettled_steps=1,
     merges=40,
     tokenizer_texts=60,
     plans=(PlanMix(n=240, agents={2: 1.0}, sizes={3: 1.0}, hole_ratios=(0.2,)),),

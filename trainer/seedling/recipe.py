@@ -29,8 +29,11 @@ class Recipe(BaseModel):
         PlanMix(n=1440, agents={3: 0.7, 4: 0.3}, sizes={3: 0.5, 4: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
         PlanMix(n=720, agents={5: 1.0}, sizes={4: 0.5, 5: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
     )
-    steps: int = 2600
-    plan_batch: int = 24
+    steps: int = 2000
+    unsettled_steps: int = 200
+    """Steps at the full rate after the rate has decayed to 0. They leave noise in the weights that costs plans: the
+    headroom that reinforcement learning at a low rate wins back first."""
+    plan_batch: int = 40
     role_batch: int = 40
     learning_rate: float = 2e-3
     warmup_steps: int = 50

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
-from transformers import LlamaForCausalLM, get_cosine_schedule_with_warmup
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import LlamaForCausalLM
 
 from trainer.seedling.data import IGNORED, Encoded
 from trainer.seedling.recipe import Recipe
@@ -20,6 +23,16 @@ def answer_loss(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]) -> torc
     kept = targets != IGNORED
     logits = model.lm_head(hidden[:, :-1][kept])
     return torch.nn.functional.cross_entropy(logits.float(), targets[kept])
+
+
+def rate_factor(step: int, recipe: Recipe) -> float:
+    """The share of the learning rate at a step: linear warm-up, cosine to 0, then warm-up to the full rate again."""
+    if step >= recipe.steps:
+        return min(1.0, (step - recipe.steps + 1) / max(1, recipe.warmup_steps))
+    if step < recipe.warmup_steps:
+        return step / recipe.warmup_steps
+    done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+    return 0.5 * (1 + math.cos(math.pi * done))
 
 
 def warm_start(
@@ -40,13 +53,13 @@ def warm_start(
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay
     )
-    schedule = get_cosine_schedule_with_warmup(optimizer, recipe.warmup_steps, recipe.steps)
+    schedule = LambdaLR(optimizer, partial(rate_factor, recipe=recipe))
     start = time.perf_counter()
     sums, last = {"plan_loss": 0.0, "role_loss": 0.0}, {"plan_loss": float("nan"), "role_loss": float("nan")}
     # On the CPU, at these lengths, the fused attention's backward pass costs twice the plain one.
     model.set_attn_implementation("eager")
     model.train()
-    for step in range(recipe.steps):
+    for step in range(recipe.steps + recipe.unsettled_steps):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.bf16):
             role_loss = answer_loss(model, next(role_batches))
             plan_loss = answer_loss(model, next(plan_batches))
