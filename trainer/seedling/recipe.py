@@ -29,7 +29,7 @@ class Recipe(BaseModel):
         PlanMix(n=1440, agents={3: 0.7, 4: 0.3}, sizes={3: 0.5, 4: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
         PlanMix(n=720, agents={5: 1.0}, sizes={4: 0.5, 5: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
     )
-    steps: int = 2000
+    steps: int = 2800
     unsettled_steps: int = 200
     """Steps at the full rate after the rate has decayed to 0. They leave noise in the weights that costs plans: the
     headroom that reinforcement learning at a low rate wins back first."""
