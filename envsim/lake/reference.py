@@ -16,7 +16,7 @@ from envsim.lake.search import Solved
 from envsim.lake.solver import analyse, path_of
 from envsim.lake.verifier import verify
 
-MOST_DELAYS = 1
+MOST_DELAYS = 2
 """Delays that a demonstration may hold."""
 
 Turn = Callable[[Cell, int, int], Cell]
@@ -69,7 +69,7 @@ def demonstrated_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
     always optimal. Raises EnvsimError if there is no plan.
     """
     plan = drawn_plan(instance, seed)
-    rng = random.Random(f"delays/{seed}")
+    rng = random.Random(f"delays/{instance.id}/{seed}")
     for _ in range(int(rng.random() * (MOST_DELAYS + 1))):
         agent = int(rng.random() * instance.agents)
         step = int(rng.random() * (len(plan[agent]) - 1)) if len(plan[agent]) > 1 else 0
