@@ -69,8 +69,8 @@ def render(
         "python -m agents.episodes --n 60000 --seed 0 --out episodes.jsonl",
         "python -m trainer.seedling --episodes episodes.jsonl --out trainer/assets/seedling",
         "```",
-        "with the recipe of `trainer/seedling/recipe.py`. The same seed gives the same bytes on the same machine; another",
-        "CPU rounds otherwise.",
+        "with the recipe of `trainer/seedling/recipe.py`. The same seed gives the same bytes on the same machine;",
+        "another CPU rounds otherwise.",
         *(
             ["", "These weights were made in steps:", *(f"- {step}" for step in facts["history"])]
             if "history" in facts
