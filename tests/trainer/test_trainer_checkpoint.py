@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_checkpoint
 from safetensors.torch import load_file, save_file
+from tiny_model import make_checkpoint
 
 from trainer.checkpoint import CheckpointError, hash_model, load, reference, resolve, verify, weight_distance
 from trainer.spec import ModelRef
