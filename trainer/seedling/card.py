@@ -64,7 +64,7 @@ def render(
         f" {facts['minutes']:.1f} minutes of training on one core of the machine that built it",
         f"- last losses: plans {facts['plan_loss']:.3f}, roles {facts['role_loss']:.3f} (nats a token)",
         "",
-        "Built by",
+        "A model like it is built by" if "history" in facts else "Built by",
         "```bash",
         "python -m agents.episodes --n 60000 --seed 0 --out episodes.jsonl",
         "python -m trainer.seedling --episodes episodes.jsonl --out trainer/assets/seedling",
