@@ -160,8 +160,12 @@ class Environment(Protocol):
         """An optimal answer, as text in the given style."""
         ...
 
-    def demonstration(self, instance: Any, style: Style, seed: int) -> str:
-        """A valid answer drawn by seed, not always optimal: what a supervised warm start shows a policy."""
+    def demonstration(self, instance: Any, style: Style, seed: int, careless: float = 0.0) -> str:
+        """An answer drawn by seed: what a supervised warm start shows a policy.
+
+        At ``careless`` 0 it is valid, though not always optimal. ``careless`` is the probability with which the
+        demonstrator overlooks each of the things that a task asks to heed.
+        """
         ...
 
     def null_answers(self, instance: Any, style: Style, seed: int) -> dict[str, str]:

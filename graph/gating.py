@@ -13,6 +13,7 @@ from graph.state import Pointer, RunState
 from graph.training import stage_result
 from graph.work import Work
 from tools.probe_policy import ProbeResult, probe
+from trainer.profile import prompts_needed
 from trainer.spec import canonical_hash
 
 
@@ -74,20 +75,23 @@ def proposed_config(work: Work, answer: dict[str, Any], base: Any) -> Any:
 def measured(work: Work, state: RunState, config: Any) -> dict[str, Any]:
     """What a configuration really gives, and how the current policy does on it.
 
-    One seed a stage: the same configuration gets the same probe, so that proposing it again wins nothing.
-    Raises YieldError.
+    One seed a stage: the same configuration gets the same probe, so that proposing it again wins nothing. What it gives
+    is measured on as many training tasks as the stage may need at most, drawn as the stage would draw them: what the
+    few tasks of the probe yield says too little about rare ones. Raises YieldError.
     """
     stage = state["stage"]
     data = config.model_dump(mode="json")
-    seed = work.seed(stage, "probe")
-    inputs = {"config": data, "policy": state["current"]["sha256"], "seed": seed}
+    seed, dataset_seed = work.seed(stage, "probe"), work.seed(stage, "dataset")
+    most = prompts_needed(work.profile.grpo.model_copy(update={"steps": work.profile.bounds.max_steps}))
+    inputs = {"config": data, "policy": state["current"]["sha256"], "seeds": [seed, dataset_seed], "n": most}
 
     def make() -> dict[str, Any]:
-        n = work.profile.probe.tasks
+        with work.clock.span("instances"), work.reporter.bar("generating tasks") as update:
+            given = work.environment.generate(config, most, dataset_seed, progress=update).measurement
         with work.clock.span("instances"), work.reporter.bar("generating the probe") as update:
-            generated = work.environment.generate(config, n, seed, split="probe", progress=update)
-        tried = probed(work, state, generated.instances, seed)
-        return {"measured": generated.measurement.model_dump(mode="json"), **tried.model_dump(mode="json")}
+            tasks = work.environment.generate(config, work.profile.probe.tasks, seed, split="probe", progress=update)
+        tried = probed(work, state, tasks.instances, seed)
+        return {"measured": given.model_dump(mode="json"), **tried.model_dump(mode="json")}
 
     found = work.run.once(layout.probe_file(stage, canonical_hash(data)), inputs, make)
     tried = ProbeResult(tasks=found["tasks"], tokens=found["tokens"])

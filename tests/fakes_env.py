@@ -169,7 +169,7 @@ class Corridor:
         form = 'JSON {"path": [...]}' if style == "full" else "numbers"
         return [{"role": "user", "content": f"walk from {instance.start} to {instance.goal}\n{form}"}]
 
-    def demonstration(self, instance: Walk, style: Style, seed: int) -> str:  # noqa: ARG002  one answer is optimal
+    def demonstration(self, instance: Walk, style: Style, seed: int, careless: float = 0.0) -> str:  # noqa: ARG002  one answer is optimal
         return self.reference_answer(instance, style)
 
     def reference_answer(self, instance: Walk, style: Style) -> str:

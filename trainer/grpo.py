@@ -161,7 +161,7 @@ def training_rows(spec: StageSpec, environment: Environment) -> list[dict[str, A
 
 
 def grpo_config(spec: StageSpec, output: Path) -> Any:
-    """TRL's configuration of the stage: constant rate, one pass, on-policy, untruncated sampling."""
+    """TRL's configuration of the stage: one pass, on-policy, untruncated sampling."""
     grpo = spec.grpo
     micro = grpo.micro_batch or grpo.batch
     colocate: dict[str, Any] = {}
@@ -184,7 +184,7 @@ def grpo_config(spec: StageSpec, output: Path) -> Any:
         num_generations=grpo.group,
         num_iterations=1,
         learning_rate=grpo.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
+        lr_scheduler_type=grpo.schedule,
         warmup_steps=grpo.warmup_steps,
         weight_decay=0.0,
         optim="adamw_torch_fused",

@@ -61,6 +61,8 @@ class GrpoSettings(Frozen):
     group: int = Field(16, ge=2)
     learning_rate: float = Field(5e-5, gt=0)
     warmup_steps: int = Field(0, ge=0)
+    schedule: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+    """What the learning rate does within a stage after its warm-up; every stage begins anew."""
     micro_batch: int | None = Field(None, gt=0)
     """Completions in one forward and backward pass; None = the whole batch."""
     loss_type: str = "dapo"

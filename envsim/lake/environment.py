@@ -132,8 +132,8 @@ class Lake:
     def reference_answer(self, instance: LakeInstance, style: Style) -> str:
         return text.render(reference_plan(instance), style)
 
-    def demonstration(self, instance: LakeInstance, style: Style, seed: int) -> str:
-        return text.render(demonstrated_plan(instance, seed), style)
+    def demonstration(self, instance: LakeInstance, style: Style, seed: int, careless: float = 0.0) -> str:
+        return text.render(demonstrated_plan(instance, seed, careless), style)
 
     def null_answers(self, instance: LakeInstance, style: Style, seed: int) -> dict[str, str]:
         """``random_legal`` walks 2 (rows + columns) steps at most; no agent looks at another."""

@@ -1,4 +1,4 @@
-"""Plans of an instance: the certificate's own, one drawn among the optimal ones, or one with delays in it.
+"""Plans of an instance: the certificate's own, one drawn among the optimal ones, or one of an imperfect demonstrator.
 
 The solver breaks ties by the order of the moves. Turning or mirroring the lake and renumbering the agents changes what
 that order means, so solving the turned lake and turning the plan back draws another optimal plan.
@@ -7,10 +7,10 @@ that order means, so solving the turned lake and turning the plan back draws ano
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from envsim.api import EnvsimError
-from envsim.lake.grid import Cell
+from envsim.lake.grid import FREE, Cell
 from envsim.lake.instance import LakeInstance
 from envsim.lake.search import Solved
 from envsim.lake.solver import analyse, path_of
@@ -43,33 +43,52 @@ def reference_plan(instance: LakeInstance) -> list[list[Cell]]:
 
 def drawn_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
     """One of the makespan-optimal plans, by seed; not uniformly. Raises EnvsimError if there is none."""
+    plan = _drawn(instance.rows, instance.starts, instance.goals, seed)
+    if plan is None:
+        raise EnvsimError(f"instance {instance.id} has no optimal plan within the solver's limit")
+    return plan
+
+
+def _drawn(rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell], seed: int) -> list[list[Cell]] | None:
     rng = random.Random(seed)
-    rows, columns = len(instance.rows), len(instance.rows[0])
+    height, width = len(rows), len(rows[0])
     turn, swapped = TURNS[int(rng.random() * len(TURNS))]
-    order = sorted(range(instance.agents), key=lambda _: rng.random())
-    there = {(r, c): turn((r, c), rows, columns) for r in range(rows) for c in range(columns)}
+    order = sorted(range(len(starts)), key=lambda _: rng.random())
+    there = {(r, c): turn((r, c), height, width) for r in range(height) for c in range(width)}
     back = {image: cell for cell, image in there.items()}
-    shape = (columns, rows) if swapped else (rows, columns)
-    marks = [[instance.rows[p][q] for p, q in (back[r, c] for c in range(shape[1]))] for r in range(shape[0])]
+    shape = (width, height) if swapped else (height, width)
+    marks = [[rows[p][q] for p, q in (back[r, c] for c in range(shape[1]))] for r in range(shape[0])]
     solved = analyse(
         ["".join(line) for line in marks],
-        [there[instance.starts[agent]] for agent in order],
-        [there[instance.goals[agent]] for agent in order],
+        [there[starts[agent]] for agent in order],
+        [there[goals[agent]] for agent in order],
     ).makespan()
     if not isinstance(solved, Solved):
-        raise EnvsimError(f"instance {instance.id} has no optimal plan within the solver's limit")
+        return None
     paths = {agent: [back[divmod(v, shape[1])] for v in path] for agent, path in zip(order, solved.plan, strict=True)}
-    return [paths[agent] for agent in range(instance.agents)]
+    return [paths[agent] for agent in range(len(starts))]
 
 
-def demonstrated_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
+def demonstrated_plan(instance: LakeInstance, seed: int, careless: float = 0.0) -> list[list[Cell]]:
     """A drawn optimal plan in which now and then an agent stays one step longer somewhere on its way.
 
-    A delay that makes the plan invalid is left out. Such plans are what a careless planner hands in: valid, and not
-    always optimal. Raises EnvsimError if there is no plan.
+    A delay that makes the plan invalid is left out. With probability ``careless`` each, and independently, the
+    demonstrator does not look at the holes, and does not look from one agent at another: then the plan is the best one
+    of an easier task, and often not valid for this one. Raises EnvsimError if there is no plan.
     """
-    plan = drawn_plan(instance, seed)
-    rng = random.Random(f"delays/{instance.id}/{seed}")
+    rng = random.Random(f"demonstration/{instance.id}/{seed}")
+    blind, alone = rng.random() < careless, rng.random() < careless
+    rows = [FREE * len(row) for row in instance.rows] if blind else list(instance.rows)
+    tasks = [[agent] for agent in range(instance.agents)] if alone else [list(range(instance.agents))]
+    plan: list[list[Cell]] = []
+    for agents in tasks:
+        starts, goals = [instance.starts[a] for a in agents], [instance.goals[a] for a in agents]
+        paths = _drawn(rows, starts, goals, seed)
+        if paths is None:
+            raise EnvsimError(f"instance {instance.id} has no optimal plan within the solver's limit")
+        plan += paths
+    if blind or alone:
+        return plan
     for _ in range(int(rng.random() * (MOST_DELAYS + 1))):
         agent = int(rng.random() * instance.agents)
         step = int(rng.random() * (len(plan[agent]) - 1)) if len(plan[agent]) > 1 else 0

@@ -83,6 +83,22 @@ def test_waits_that_do_not_occur_are_refused_with_the_measured_rate() -> None:
     assert "lower wait_ratio" in str(caught.value)
 
 
+def test_what_is_refused_at_some_number_is_refused_at_every_larger_one() -> None:
+    # The gates measure a proposal at the largest number that its stage may need, and promise the smaller ones.
+    config = only(9, hole_ratio=0.0, wait_ratio=0.2)
+
+    def refused(n: int) -> bool:
+        try:
+            LAKE.generate(config, n, 0)
+        except YieldError:
+            return True
+        return False
+
+    answers = [refused(n) for n in (1, 5, 20, 40, 80)]
+    assert answers == sorted(answers)
+    assert set(answers) == {False, True}
+
+
 @pytest.mark.parametrize("agents", [4, 5])
 def test_unsolvable_mass_is_refused_with_the_measured_rate(agents: int) -> None:
     config = EnvConfig.model_validate(only(3, hole_ratio=0.45).model_dump() | {"agents": {agents: 1}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 from envsim import registry
@@ -30,6 +31,24 @@ def test_demonstrations_are_valid_and_some_are_late() -> None:
         verdicts += [LAKE.score(instance, answer) for answer in answers]
     assert all(verdict.valid for verdict in verdicts)
     assert 0.02 < sum(not verdict.optimal for verdict in verdicts) / len(verdicts) < 0.5
+
+
+def test_a_careless_demonstrator_overlooks_holes_and_agents() -> None:
+    instances = LAKE.generate(LAKE.default_config(), 96, 7).instances
+    outcomes = {
+        careless: Counter(
+            LAKE.score(instance, LAKE.demonstration(instance, "compact", seed, careless)).outcome
+            for instance in instances
+            for seed in range(3)
+        )
+        for careless in (0.0, 0.5, 1.0)
+    }
+    assert set(outcomes[0.0]) <= {"optimal", "valid_suboptimal"}
+    faults = ("hole", "vertex_conflict", "edge_conflict")
+    # Nothing else goes wrong: such a plan is the best one of an easier task.
+    assert set(outcomes[1.0]) <= {"optimal", *faults}
+    assert 0 < sum(outcomes[0.5][f] for f in faults) < sum(outcomes[1.0][f] for f in faults)
+    assert all(outcomes[1.0][f] for f in ("hole", "vertex_conflict"))
 
 
 def test_turns_keep_neighbours_and_are_all_different() -> None:

@@ -132,7 +132,7 @@ class Parity:
     def prompt(self, instance: Task, style: Style) -> list[Message]:
         return [{"role": "user", "content": f"say {instance.where} {instance.number} {style}"}]
 
-    def demonstration(self, instance: Task, style: Style, seed: int) -> str:
+    def demonstration(self, instance: Task, style: Style, seed: int, careless: float = 0.0) -> str:
         return self.reference_answer(instance, style)
 
     def reference_answer(self, instance: Task, style: Style) -> str:

@@ -19,7 +19,6 @@ from trainer.seedling.tokenizer import build_tokenizer, cell_tokens, size_tokens
 
 LAKE = registry.get("lake")
 TINY = Recipe(
-    unsettled_steps=1,
     merges=40,
     tokenizer_texts=60,
     plans=(PlanMix(n=240, agents={2: 1.0}, sizes={3: 1.0}, hole_ratios=(0.2,)),),
@@ -43,7 +42,7 @@ def test_it_is_small_and_plain() -> None:
     model, tokenizer = load(ref)
     assert sum(p.numel() for p in model.parameters()) <= 2_000_000
     assert model.config.head_dim in (32, 64)
-    assert type(model).__name__ == "LlamaForCausalLM"
+    assert type(model).__name__ == "Qwen3ForCausalLM"
     assert sum(f.stat().st_size for f in Path(ref.path).iterdir()) <= 5 * 2**20
     for word in [*cell_tokens(), *size_tokens(), *(f" {n}" for n in range(101))]:
         assert len(tokenizer(word, add_special_tokens=False)["input_ids"]) == 1, word

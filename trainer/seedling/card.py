@@ -58,24 +58,19 @@ def render(
         "The embedded model of Envwright: built from random weights by its recipe, weak and narrow on purpose. It",
         "speaks no language; it reads tables and writes plans and small JSON answers.",
         "",
-        f"- parameters: {facts['parameters']:,}; vocabulary: {facts['vocabulary']}; Llama, kept in float16",
+        f"- parameters: {facts['parameters']:,}; vocabulary: {facts['vocabulary']}; Qwen3, kept in float16",
         f"- weights and tokenizer, sha256: `{facts['sha256']}`",
         f"- shown: {facts['plan_rows']:,} plans (training split only), {facts['role_rows']:,} role episodes;"
         f" {facts['minutes']:.1f} minutes of training on one core of the machine that built it",
         f"- last losses: plans {facts['plan_loss']:.3f}, roles {facts['role_loss']:.3f} (nats a token)",
         "",
-        "A model like it is built by" if "history" in facts else "Built by",
+        "Built by",
         "```bash",
         "python -m agents.episodes --n 60000 --seed 0 --out episodes.jsonl",
         "python -m trainer.seedling --episodes episodes.jsonl --out trainer/assets/seedling",
         "```",
         "with the recipe of `trainer/seedling/recipe.py`. The same seed gives the same bytes on the same machine;",
         "another CPU rounds otherwise.",
-        *(
-            ["", "These weights were made in steps:", *(f"- {step}" for step in facts["history"])]
-            if "history" in facts
-            else []
-        ),
         "",
         f"## Valid plans (%, greedy, {facts['n']} instances a cell)",
         "`python -m trainer.seedling.card` measures this table on fresh instances of the validation split.",

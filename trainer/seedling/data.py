@@ -25,11 +25,11 @@ PORTION = 240
 
 
 def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
-    """Rows ``{"messages", "answer"}`` with a valid plan each, shuffled."""
+    """Rows ``{"messages", "answer"}`` with a demonstrator's plan each, shuffled."""
     rows = []
     for index, mix in enumerate(recipe.plans):
         for part, hole_ratio in enumerate(mix.hole_ratios):
-            config = _config(environment, mix, hole_ratio)
+            config = _config(environment, mix, hole_ratio, recipe.wait_ratio)
             portions = max(1, round(mix.n / len(mix.hole_ratios) / PORTION))
             seeds = np.random.SeedSequence([recipe.seed, index, part]).generate_state(portions)
             for seed in seeds:
@@ -38,7 +38,7 @@ def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
                     {
                         "messages": environment.prompt(instance, "compact"),
                         # A policy that knows but one plan of many has nothing left to explore.
-                        "answer": environment.demonstration(instance, "compact", int(seed) + place),
+                        "answer": environment.demonstration(instance, "compact", int(seed) + place, recipe.careless),
                     }
                     for place, instance in enumerate(generated.instances)
                 ]
@@ -46,10 +46,10 @@ def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
     return [rows[i] for i in order]
 
 
-def _config(environment: Environment, mix: PlanMix, hole_ratio: float) -> Any:
+def _config(environment: Environment, mix: PlanMix, hole_ratio: float, wait_ratio: float) -> Any:
     base = environment.default_config().model_dump(mode="json")
     for size, knobs in base["sizes"].items():
-        knobs.update(data_ratio=mix.sizes.get(int(size), 0.0), hole_ratio=hole_ratio, wait_ratio=0.05)
+        knobs.update(data_ratio=mix.sizes.get(int(size), 0.0), hole_ratio=hole_ratio, wait_ratio=wait_ratio)
     base["agents"] = {str(k): w for k, w in mix.agents.items()}
     return environment.config_model.model_validate(base)
 

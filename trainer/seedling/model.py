@@ -1,18 +1,18 @@
-"""The seedling's architecture: a Llama of about a million parameters, heads of 32, tied embeddings."""
+"""The seedling's architecture: a Qwen3 of about a million parameters, heads of 32, tied embeddings."""
 
 from __future__ import annotations
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 CONTEXT = 1024
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """A randomly initialised model in float32; the same seed gives the same weights."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(  # type: ignore[no-untyped-call]
-        LlamaConfig(
+    return Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
+        Qwen3Config(
             vocab_size=len(tokenizer),
             hidden_size=128,
             intermediate_size=512,
@@ -23,7 +23,6 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
             max_position_embeddings=CONTEXT,
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
             tie_word_embeddings=True,
-            attention_dropout=0.0,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=None,

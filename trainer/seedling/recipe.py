@@ -25,17 +25,24 @@ class Recipe(BaseModel):
     merges: int = 800
     tokenizer_texts: int = 3000
     plans: tuple[PlanMix, ...] = (
-        PlanMix(n=24000, agents={2: 1.0}, sizes={3: 0.50, 4: 0.42, 5: 0.04, 6: 0.02, 7: 0.01, 8: 0.01}),
-        PlanMix(n=1440, agents={3: 0.7, 4: 0.3}, sizes={3: 0.5, 4: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
+        PlanMix(
+            n=57600, agents={2: 1.0}, sizes={3: 0.48, 4: 0.36, 5: 0.08, 6: 0.04, 7: 0.01, 8: 0.01, 9: 0.01, 10: 0.01}
+        ),
+        PlanMix(n=2880, agents={3: 0.7, 4: 0.3}, sizes={3: 0.5, 4: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
         PlanMix(n=720, agents={5: 1.0}, sizes={4: 0.5, 5: 0.5}, hole_ratios=(0.0, 0.1, 0.2)),
     )
-    steps: int = 2800
-    unsettled_steps: int = 200
-    """Steps at the full rate after the rate has decayed to 0. They leave noise in the weights that costs plans: the
-    headroom that reinforcement learning at a low rate wins back first."""
-    plan_batch: int = 40
-    role_batch: int = 40
+    wait_ratio: float = 0.2
+    careless: float = 0.4
+    """How often a demonstrator overlooks the holes, and how often the other agents. A pretrained model has read good
+    and bad solutions alike; what reinforcement learning does first is to tell them apart, and a model that has only
+    ever seen good ones leaves it nothing to choose between."""
+    steps: int = 2400
+    plan_batch: int = 48
+    role_batch: int = 32
     learning_rate: float = 2e-3
+    """Of AdamW: embeddings and norms."""
+    matrix_learning_rate: float = 0.02
+    """Of Muon: every other matrix."""
     warmup_steps: int = 50
     weight_decay: float = 0.01
     threads: int = 1

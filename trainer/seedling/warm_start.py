@@ -1,4 +1,7 @@
-"""Supervised warm start: a plain loop of AdamW over plan batches and role batches side by side."""
+"""Supervised warm start: a plain loop over plan batches and role batches side by side.
+
+Muon moves the matrices and AdamW the rest: at this size the same steps then teach several times as much.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from functools import partial
 import numpy as np
 import torch
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import LlamaForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from trainer.seedling.data import IGNORED, Encoded
 from trainer.seedling.recipe import Recipe
 
 
-def answer_loss(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def answer_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Mean cross entropy over answer tokens. Logits are formed only where a label stands."""
     hidden = model.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
     targets = batch["labels"][:, 1:]
@@ -26,17 +29,27 @@ def answer_loss(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]) -> torc
 
 
 def rate_factor(step: int, recipe: Recipe) -> float:
-    """The share of the learning rate at a step: linear warm-up, cosine to 0, then warm-up to the full rate again."""
-    if step >= recipe.steps:
-        return min(1.0, (step - recipe.steps + 1) / max(1, recipe.warmup_steps))
+    """The share of the learning rate at a step: linear warm-up, then cosine to 0."""
     if step < recipe.warmup_steps:
         return step / recipe.warmup_steps
     done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
     return 0.5 * (1 + math.cos(math.pi * done))
 
 
+def _optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    parameters = dict(model.named_parameters())
+    inner = [p for name, p in parameters.items() if p.ndim == 2 and "embed" not in name]
+    outer = [p for name, p in parameters.items() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(inner, lr=recipe.matrix_learning_rate, weight_decay=recipe.weight_decay),
+        torch.optim.AdamW(
+            outer, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
+        ),
+    ]
+
+
 def warm_start(
-    model: LlamaForCausalLM,
+    model: Qwen3ForCausalLM,
     plans: Encoded,
     roles: Encoded,
     recipe: Recipe,
@@ -50,16 +63,14 @@ def warm_start(
     torch.manual_seed(recipe.seed)
     rng = np.random.default_rng(np.random.SeedSequence([recipe.seed, 1]))
     plan_batches, role_batches = plans.batches(recipe.plan_batch, rng), roles.batches(recipe.role_batch, rng)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay
-    )
-    schedule = LambdaLR(optimizer, partial(rate_factor, recipe=recipe))
+    optimizers = _optimizers(model, recipe)
+    schedules = [LambdaLR(optimizer, partial(rate_factor, recipe=recipe)) for optimizer in optimizers]
     start = time.perf_counter()
     sums, last = {"plan_loss": 0.0, "role_loss": 0.0}, {"plan_loss": float("nan"), "role_loss": float("nan")}
     # On the CPU, at these lengths, the fused attention's backward pass costs twice the plain one.
     model.set_attn_implementation("eager")
     model.train()
-    for step in range(recipe.steps + recipe.unsettled_steps):
+    for step in range(recipe.steps):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.bf16):
             role_loss = answer_loss(model, next(role_batches))
             plan_loss = answer_loss(model, next(plan_batches))
@@ -69,9 +80,10 @@ def warm_start(
             raise ValueError(msg)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
+        model.zero_grad(set_to_none=True)
         sums["plan_loss"] += plan_loss.item()
         sums["role_loss"] += role_loss.item()
         if (step + 1) % 50 == 0:
