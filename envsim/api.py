@@ -137,9 +137,20 @@ class Environment(Protocol):
         ...
 
     def generate(
-        self, config: Any, n: int, seed: int, *, split: str = "training", progress: Progress | None = None
+        self,
+        config: Any,
+        n: int,
+        seed: int,
+        *,
+        split: str = "training",
+        effort: float = 1.0,
+        progress: Progress | None = None,
     ) -> Generated:
-        """n certified instances of one split. Raises YieldError."""
+        """n certified instances of one split.
+
+        Raises YieldError where an instance costs more than ``effort`` times what is bearable. Above 1 it serves
+        configurations that have been accepted: chance alone should not stop what has run before.
+        """
         ...
 
     def measure(self, instances: Sequence[Any]) -> Measurement: ...

@@ -29,6 +29,9 @@ from trainer.profile import prompts_needed, stage_spec
 from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
 from trainer.stage import StageCancelled, StageError, run_stage
 
+KNOWN_EFFORT = 5.0
+"""What a task may cost in a designed stage, as a multiple: its configuration has passed the gates or has run before."""
+
 
 def baseline(_: RunState, work: Work) -> RunState:
     """The starting checkpoint on anchor, validation and test: what every later claim is compared with."""
@@ -101,10 +104,11 @@ def tasks(work: Work, stage: int) -> dict[str, Any]:
     config = work.config(layout.in_stage(stage, "config.json"))
     n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage).steps}))
     seed = work.seed(stage, "dataset")
+    effort = KNOWN_EFFORT if stage > 0 else 1.0
 
     def make() -> dict[str, Any]:
         with work.clock.span("instances"), work.reporter.bar("generating tasks") as update:
-            generated = work.environment.generate(config, n, seed, progress=update)
+            generated = work.environment.generate(config, n, seed, effort=effort, progress=update)
         path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
         written = write_dataset(generated.instances, path)
         return {"n": n, "sha256": written.sha256, "measurement": generated.measurement.model_dump(mode="json")}

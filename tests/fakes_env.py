@@ -120,6 +120,7 @@ class Corridor:
         seed: int,
         *,
         split: str = "training",
+        effort: float = 1.0,  # noqa: ARG002  every draw is an instance
         progress: Progress | None = None,
     ) -> Generated:
         rng = random.Random(f"{seed} {split}")

@@ -25,6 +25,8 @@ RATIO_STEP = 0.2
 """A step of the hole or wait ratio, as a share of its range."""
 DATA_FROM_ZERO = 0.05
 DATA_FLOOR = 0.02
+HOLE_FLOOR = 0.1
+"""A step down stops here: on open maps agents hardly ever need to wait, and such instances cannot be had."""
 
 
 def cell_name(size: int) -> str:
@@ -161,7 +163,8 @@ def knobs(config: EnvConfig) -> dict[str, Knob]:
                 down = max(value / 2, min(value, DATA_FLOOR))
             else:
                 step = RATIO_STEP * (high - low)
-                up, down = min(high, value + step), max(low, value - step)
+                floor = HOLE_FLOOR if field == "hole_ratio" else low
+                up, down = min(high, value + step), max(value - step, min(value, floor))
             found[f"{cell_name(size)}.{field}"] = Knob(
                 value=value, low=low, high=high, up=round(up, 6), down=round(down, 6)
             )

@@ -59,11 +59,18 @@ class Lake:
         return configuration.with_values(config, values)
 
     def generate(
-        self, config: EnvConfig, n: int, seed: int, *, split: str = "training", progress: Progress | None = None
+        self,
+        config: EnvConfig,
+        n: int,
+        seed: int,
+        *,
+        split: str = "training",
+        effort: float = 1.0,
+        progress: Progress | None = None,
     ) -> Generated:
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {configuration.nearest(split, list(SPLITS))}")
-        instances, tallies = generate(config, n, seed, split, progress=progress)
+        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress)
         measured = self.measure(instances)
         return Generated(
             instances=instances,

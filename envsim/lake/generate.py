@@ -108,6 +108,7 @@ def fill(
     quotas: Mapping[Quota, int],
     limits: Limits | None = None,
     judge: bool = True,
+    effort: float = 1.0,
 ) -> tuple[dict[Quota, list[LakeInstance]], Tally]:
     """Instances until every quota is full. Each layout's number of holes is drawn from ``holes``.
 
@@ -116,7 +117,8 @@ def fill(
     Raises
     ------
     YieldError
-        If ``judge`` and fewer than 30 % of the draws are solvable, or a quota takes more than 200 draws an instance.
+        If ``judge`` and fewer than 30 % of the draws are solvable, or a quota takes more than 200 draws an instance;
+        ``effort`` divides the one bound and multiplies the other.
     """
     cell = cell_name(size)
     where = f"{cell} with {agents} agents and {'/'.join(map(str, sorted(set(holes))))} holes"
@@ -128,7 +130,7 @@ def fill(
     while waiting:
         layout = draw(rng, size, agents, holes[int(rng.random() * len(holes))])
         if judge:
-            _judge(tally, waiting, where, cell)
+            _judge(tally, waiting, where, cell, effort)
         if layout is None:
             tally.placeless += 1
             continue
@@ -201,20 +203,21 @@ def _quota(analysis: Analysis, split: str, waiting: set[Quota], tally: Tally) ->
     return split, needs_wait
 
 
-def _judge(tally: Tally, waiting: set[Quota], where: str, cell: str) -> None:
+def _judge(tally: Tally, waiting: set[Quota], where: str, cell: str, effort: float) -> None:
     """Raise YieldError once the counts are large enough to say that the yield is too low."""
+    least_solvable, most_draws = MIN_SOLVABLE_SHARE / effort, MAX_DRAWS_PER_HIT * effort
     drawn = sum(tally.draws.values()) + tally.placeless
     share = tally.solvable_share()
-    if drawn >= JUDGE_SOLVABLE_AFTER and share < MIN_SOLVABLE_SHARE:
+    if drawn >= JUDGE_SOLVABLE_AFTER and share < least_solvable:
         raise YieldError(
-            f"{where}: {share:.1%} of {drawn} draws are solvable, expected at least {MIN_SOLVABLE_SHARE:.0%}; "
+            f"{where}: {share:.1%} of {drawn} draws are solvable, expected at least {least_solvable:.0%}; "
             f"lower hole_ratio of {cell} or the number of agents",
             cell=cell,
             rate=share,
         )
     for quota, hits in tally.hits.items():
         draws = tally.draws.get(quota[0], 0)
-        if quota in waiting and draws >= JUDGE_DRAWS_AFTER and draws > MAX_DRAWS_PER_HIT * hits:
+        if quota in waiting and draws >= JUDGE_DRAWS_AFTER and draws > most_draws * hits:
             kind, remedy = {
                 True: ("need a wait", f"lower wait_ratio of {cell}, or raise its hole_ratio"),
                 False: ("need no wait", f"raise wait_ratio of {cell}, or lower its hole_ratio"),
@@ -222,7 +225,7 @@ def _judge(tally: Tally, waiting: set[Quota], where: str, cell: str) -> None:
             }[quota[1]]
             raise YieldError(
                 f"{where}: {hits} of {draws} draws {kind} ({hits / draws:.2%}), expected at least 1 in "
-                f"{MAX_DRAWS_PER_HIT}; {remedy}",
+                f"{most_draws:g}; {remedy}",
                 cell=cell,
                 rate=hits / draws,
             )
@@ -262,10 +265,14 @@ def generate(
     seed: int,
     split: str,
     *,
+    effort: float = 1.0,
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> tuple[list[LakeInstance], dict[str, list[Tally]]]:
-    """n instances of one split in shuffled order, and what each cell cost. Raises EnvsimError and YieldError."""
+    """n instances of one split in shuffled order, and what each cell cost. Raises EnvsimError and YieldError.
+
+    ``effort`` multiplies what an instance may cost before YieldError.
+    """
     if n < 1:
         raise EnvsimError(f"n is {n}; expected at least 1 instance")
     instances: list[LakeInstance] = []
@@ -280,6 +287,7 @@ def generate(
             holes=[round(entry.hole_ratio * size * size)],
             quotas={(split, True): waiting, (split, False): count - waiting},
             limits=limits,
+            effort=effort,
         )
         for part in found.values():
             instances += part
