@@ -50,7 +50,7 @@ def test_it_is_small_and_plain() -> None:
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_it_solves_some_small_maps_and_hardly_any_large_one() -> None:
+def test_it_solves_some_small_maps_and_few_large_ones() -> None:
     instances = LAKE.frozen_set("validation")
     policy = TransformersPolicy(resolve("seedling"), threads=1)
     answers = policy.generate([LAKE.prompt(i, "compact") for i in instances], max_new_tokens=96, temperature=0.0)
@@ -58,7 +58,7 @@ def test_it_solves_some_small_maps_and_hardly_any_large_one() -> None:
     small = np.mean([v for i, v in zip(instances, valid, strict=True) if i.size == 3])
     large = np.mean([v for i, v in zip(instances, valid, strict=True) if i.size >= 8])
     assert 0.3 <= small <= 0.8
-    assert large <= 0.1
+    assert large <= 0.15
 
 
 def test_the_same_recipe_gives_the_same_bytes(episodes: Path, tmp_path: Path) -> None:
