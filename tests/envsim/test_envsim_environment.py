@@ -26,9 +26,8 @@ def _instance(starts: Any, goals: Any, rows: list[str] = ROWS) -> Any:
 CROSS = _instance([(0, 0), (0, 2)], [(0, 2), (0, 0)])
 
 
-@pytest.fixture(params=["lake", "fakes_env:Corridor"])
-def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Environment:
-    monkeypatch.syspath_prepend(str(request.path.parents[1]))
+@pytest.fixture(params=["lake", "parity:Parity"])
+def environment(request: pytest.FixtureRequest) -> Environment:
     return registry.get(request.param)
 
 
@@ -73,20 +72,19 @@ def test_protocol(environment: Environment) -> None:
             assert not environment.score(instance, answers["empty"]).valid
 
 
-def test_registry(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.syspath_prepend(str(request.path.parents[1]))
+def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_FACTORIES", dict(registry._FACTORIES))
-    registry.register("corridor", "fakes_env:Corridor")
-    assert registry.get("corridor").cells() == ["near", "middle", "far"]
-    registry.register("corridor", "fakes_env:Corridor")
+    registry.register("other", "parity:Parity")
+    assert registry.get("other").cells() == ["short", "long"]
+    registry.register("other", "parity:Parity")
     with pytest.raises(EnvsimError, match="already"):
-        registry.register("corridor", "other:Thing")
+        registry.register("other", "another:Thing")
     with pytest.raises(EnvsimError, match="expected 'module:factory'"):
-        registry.register("x", "fakes_env")
+        registry.register("x", "parity")
     with pytest.raises(EnvsimError, match="did you mean 'lake'"):
         registry.get("lakes")
     with pytest.raises(EnvsimError, match="cannot load"):
-        registry.get("fakes_env:Missing")
+        registry.get("parity:Missing")
     with pytest.raises(EnvsimError, match="cannot load"):
         registry.get("no_such_module:Thing")
 

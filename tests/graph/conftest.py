@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from parity import Parity
 
 from trainer.seedling.model import CONTEXT, build_model
 from trainer.seedling.tokenizer import build_tokenizer
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from parity import Parity  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from graph.rundir import RunDir
 
 pytestmark = pytest.mark.loop
 
-HERE = Path(__file__).parent
+SHARED = Path(__file__).parents[1] / "shared"
 PATIENCE = 240
 RESULTS = ("config.json", "dataset.json", "budget.json", "plan.json")
 
@@ -31,7 +31,7 @@ def start(cwd: Path, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "graph.run", *(str(argument) for argument in arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(HERE), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": str(SHARED), "COLUMNS": "200"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -6,25 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from shipped import spec_of
 
-from trainer.profile import ProfileError, load_profile, prompts_needed, shipped_profiles, stage_spec
-from trainer.spec import DataRef, ModelRef, StageSpec
+from trainer.profile import ProfileError, load_profile, shipped_profiles
 from trainer.stage import check_spec
 
 NAMES = ["qwen3-4b", "seedling", "smollm2"]
-
-
-def spec_of(name: str, **changes: float) -> StageSpec:
-    profile = load_profile(name)
-    return stage_spec(
-        profile,
-        environment="lake",
-        stage=1,
-        seed=2,
-        init_model=ModelRef(path="m", sha256="0"),
-        dataset=DataRef(path="d", sha256="0", n=prompts_needed(profile.grpo)),
-        **changes,
-    )
 
 
 def test_all_profiles_are_shipped() -> None:

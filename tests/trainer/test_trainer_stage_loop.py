@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from shipped import spec_of
 from toy import Toy
 
 from trainer.attempts import attempts
@@ -16,8 +17,8 @@ from trainer.checkpoint import load, weight_distance
 from trainer.dataset import write_dataset
 from trainer.grpo import grpo_config
 from trainer.metrics import read_attempt
-from trainer.profile import load_profile, prompts_needed, stage_spec
-from trainer.spec import DataRef, LoraSettings, ModelRef, RewardWeights, StageSpec
+from trainer.profile import load_profile
+from trainer.spec import LoraSettings, ModelRef, RewardWeights, StageSpec
 from trainer.stage import StageError, StageInputError, run_stage
 
 pytestmark = pytest.mark.loop
@@ -83,14 +84,7 @@ def test_a_stage_without_any_signal_fails_loudly(make_spec: Callable[..., StageS
 @pytest.mark.parametrize("name", ["seedling", "smollm2", "qwen3-4b"])
 def test_every_profile_makes_a_valid_trl_configuration(name: str, tmp_path: Path) -> None:
     profile = load_profile(name)
-    spec = stage_spec(
-        profile,
-        environment="lake",
-        stage=1,
-        seed=2,
-        init_model=ModelRef(path="m", sha256="0"),
-        dataset=DataRef(path="d", sha256="0", n=prompts_needed(profile.grpo)),
-    )
+    spec = spec_of(name)
     # TRL refuses bfloat16 for a GPU where there is none; everything else is checked as it would run.
     config = grpo_config(spec.model_copy(update={"device": "cpu"}), tmp_path)
     assert config.generation_batch_size == profile.grpo.batch

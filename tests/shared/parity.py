@@ -1,7 +1,8 @@
 """A second environment, tiny and complete: an answer is valid if it is non-empty and of even length.
 
-It shares no cell and no quantity with the lake, and even an untrained model is right about half the time, so that
-GRPO has a signal from the first step. Worker processes import it as ``parity:Parity``.
+It shares no cell and no quantity with the lake: what runs on it knows nothing of the lake. Even an untrained model is
+right about half the time, so that GRPO has a signal from the first step. It keeps all that tests/envsim asks of any
+environment. Tests and worker processes import it as ``parity:Parity``.
 """
 # ruff: noqa: ARG002  the protocol's arguments
 
@@ -12,11 +13,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from envsim.api import (
     EnvsimError,
     Fault,
+    Frozen,
     Generated,
     Instance,
     Knob,
@@ -33,16 +35,12 @@ CELLS = ("short", "long")
 SIZES = {"anchor": 24, "validation": 24, "test": 24, "benchmark": 12}
 
 
-class Cell(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class Cell(Frozen):
     data_ratio: float = Field(0.5, ge=0, le=1)
     noise_ratio: float = Field(0.2, ge=0, le=1)
 
 
-class ParityConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class ParityConfig(Frozen):
     short: Cell = Cell()
     long: Cell = Cell()
 
@@ -81,9 +79,11 @@ class Parity:
         return knobs
 
     def with_values(self, config: ParityConfig, values: Mapping[str, float]) -> ParityConfig:
-        data = config.model_dump()
+        data, knobs = config.model_dump(), self.knobs(config)
         for path, value in values.items():
-            knob = self.knobs(config)[path]
+            if path not in knobs:
+                raise EnvsimError(f"unknown knob {path!r}; known are {', '.join(knobs)}")
+            knob = knobs[path]
             if not knob.low <= value <= knob.high:
                 raise EnvsimError(f"{path} = {value}, expected {knob.low}..{knob.high}")
             cell, _, name = path.partition(".")
@@ -91,10 +91,17 @@ class Parity:
         return ParityConfig.model_validate(data)
 
     def generate(
-        self, config: ParityConfig, n: int, seed: int, *, split: str = "training", progress: Progress | None = None
+        self,
+        config: ParityConfig,
+        n: int,
+        seed: int,
+        *,
+        split: str = "training",
+        effort: float = 1.0,
+        progress: Progress | None = None,
     ) -> Generated:
         for cell in CELLS:
-            if getattr(config, cell).noise_ratio > 0.9:
+            if getattr(config, cell).noise_ratio > 0.9 * effort:
                 raise YieldError(f"{cell}: 0 % of the draws are that noisy", cell=cell, rate=0.0)
         rng = random.Random(f"{config.model_dump_json()}{seed}{split}")
         weights = list(self.shares(config).values())
@@ -139,7 +146,13 @@ class Parity:
         return "ok"
 
     def null_answers(self, instance: Task, style: Style, seed: int) -> dict[str, str]:
-        return {"empty": "", "all_stay": "a", "random_legal": "a", "each_alone": "a"}
+        drawn = "a" * random.Random(f"{seed}{instance.id}").randint(1, 8)
+        return {
+            "empty": "",
+            "all_stay": "a",
+            "random_legal": drawn,
+            "each_alone": self.reference_answer(instance, style),
+        }
 
     def score(self, instance: Task, answer: str) -> Verdict:
         if not answer:
@@ -153,7 +166,8 @@ class Parity:
 
     def replay(self, instance: Task, answer: str) -> Replay:
         verdict = self.score(instance, answer)
-        return Replay(states=["", *answer], actions=list(answer), rewards=[0.0] * len(answer), verdict=verdict)
+        rewards = [0.0] * (len(answer) - 1) + [float(verdict.valid)] if answer else []
+        return Replay(states=["", *answer], actions=list(answer), rewards=rewards, verdict=verdict)
 
     def picture(self, instance: Task) -> dict[str, Any]:
         return {"number": instance.number}
