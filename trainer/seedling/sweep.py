@@ -17,7 +17,7 @@ from trainer.profile import Profile, load_profile, prompts_needed, stage_spec
 from trainer.spec import ModelRef
 from trainer.stage import run_stage
 
-RATES = (2e-5, 5e-5, 1e-4, 2e-4, 4e-4)
+RATES = (1e-4, 2.5e-4, 5e-4, 1e-3)
 
 
 def macro_valid(profile: Profile, ref: ModelRef, directory: Path) -> float:
