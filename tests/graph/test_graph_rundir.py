@@ -168,7 +168,7 @@ def test_a_lock_that_is_a_directory_is_one_line(tmp_path: Path) -> None:
         pass
     (tmp_path / "lock").unlink()
     (tmp_path / "lock").mkdir()
-    with pytest.raises(SettingsError, match="cannot lock the run: .*lock: Is a directory"):
+    with pytest.raises(SettingsError, match=r"cannot lock the run: .*lock: Is a directory"):
         open_run(tmp_path, IDENTITY, resume=True).__enter__()
 
 
