@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -19,17 +18,18 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
-from langgraph.types import Command
+from langgraph.types import Command, StateSnapshot
 
 from graph import layout
 from graph.build import build, recursion_limit
+from graph.checkpoints import DatabaseDamaged, move_aside, thread_id
 from graph.progress import Stopped
 from graph.settings import SettingsError
 from graph.state import RunState
+from graph.summary import final_result
 from graph.work import Work
 
 BUSY_MILLISECONDS = 30_000
-NAMESPACE = uuid.UUID("6f1f8b0e-6a55-4d0b-9a35-2f0f6d1c9b11")
 
 
 class Waiting(Exception):
@@ -40,15 +40,19 @@ class Waiting(Exception):
         self.question = question
 
 
-async def drive(work: Work, word: bool | None) -> RunState:
+async def drive(work: Work, word: bool | None, begin: Callable[[], None]) -> RunState:
     """Run or resume to the end and return the last state. ``word`` answers a pending approval, None leaves it open.
+
+    ``begin`` is called once it is known that there is something to do with the word; nothing is written before.
 
     Raises Stopped if the run was drained, Waiting if a person must approve, SettingsError for a word on nothing.
     """
     settings = work.settings
     control = RunControl()
+    if word is not None and not work.run.exists(layout.DATABASE):
+        raise word_on_nothing(work, word)
     config: RunnableConfig = {
-        "configurable": {"thread_id": thread_id(work)},
+        "configurable": {"thread_id": sound_thread(work, word)},
         "recursion_limit": recursion_limit(settings.stages, settings.max_revisions),
     }
     async with checkpointer(work) as saver:
@@ -56,14 +60,12 @@ async def drive(work: Work, word: bool | None) -> RunState:
         snapshot = await graph.aget_state(config)
         pending = [question for task in snapshot.tasks for question in task.interrupts]
         if word is not None and not pending:
-            raise SettingsError(
-                f"--{'approve' if word else 'reject'}: no proposal of {work.run.root} waits for approval; "
-                "continue it with --resume alone"
-            )
+            raise word_on_nothing(work, word)
+        begin()
         with_signals(work, control)
         if pending and word is None:
             raise Waiting(pending[0].value)
-        given: Any = Command(resume=word) if pending else None if snapshot.values or snapshot.next else RunState()
+        given: Command[Any] | RunState | None = Command(resume=word) if pending else where_to_go_on(work, snapshot)
         try:
             final = await graph.ainvoke(given, config, durability="sync", control=control)
         except GraphDrained as drained:
@@ -80,9 +82,35 @@ async def checkpointer(work: Work) -> AsyncIterator[AsyncSqliteSaver]:
         yield AsyncSqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=[]))
 
 
-def thread_id(work: Work) -> str:
-    """One thread a run directory, with an id that servers accept."""
-    return str(uuid.uuid5(NAMESPACE, work.run.root.name))
+def word_on_nothing(work: Work, word: bool) -> SettingsError:
+    return SettingsError(
+        f"--{'approve' if word else 'reject'}: no proposal of {work.run.root} waits for approval; "
+        "continue it with --resume alone"
+    )
+
+
+def sound_thread(work: Work, word: bool | None) -> str:
+    """The run's thread. A damaged database is moved aside, unless a word shows that a person counts on it."""
+    try:
+        return thread_id(work.run)
+    except DatabaseDamaged as damage:
+        if word is not None:
+            raise SettingsError(f"{damage}; continue with --resume alone, which makes it again") from damage
+        aside = move_aside(work.run)
+        work.reporter.line(f"{damage}; moved to {aside.name}, and the run goes on from its other files", style="yellow")
+        return thread_id(work.run)
+
+
+def where_to_go_on(work: Work, snapshot: StateSnapshot) -> RunState | None:
+    """None goes on after the last checkpoint; an empty state begins at the start, over the files that are there."""
+    if snapshot.next:
+        return None
+    if not snapshot.values:
+        return RunState()
+    if final_result(work.run) is not None:
+        return None
+    work.reporter.line(f"{layout.RESULT} is missing or damaged; it is made again from the other files", style="yellow")
+    return RunState()
 
 
 def with_signals(work: Work, control: RunControl) -> None:

@@ -247,7 +247,7 @@ def sealed_sets(work: Work) -> tuple[str, ...]:
 
 def stage_budget(work: Work, stage: int) -> Budget:
     """The trainer role's budget; stage 000 has the profile's."""
-    given = work.run.read_if_there(layout.in_stage(stage, "budget.json"))
+    given = work.run.read_if_whole(layout.in_stage(stage, "budget.json"))
     if given is None:
         budget = Budget(reason="the profile's budget", steps=work.profile.grpo.steps, learning_rate_scale=1.0)
         work.run.write(layout.in_stage(stage, "budget.json"), budget.model_dump(mode="json"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -51,6 +51,11 @@ class Reporter:
         """One line for the person, kept in the log too."""
         self._console.print(" " * indent + escape(text), style=style, highlight=False, soft_wrap=True)
         self.event("line", text=text)
+
+    def failure(self, text: str) -> None:
+        """Why the process ends. The log may be what cannot be written, and must not hide the cause."""
+        with suppress(OSError):
+            self.line(f"error: {text}", style="red")
 
     def heading(self, text: str) -> None:
         if self._console.is_terminal:

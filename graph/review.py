@@ -112,7 +112,7 @@ def approval(state: RunState, work: Work) -> RunState:
     if not asks_person(work, state):
         return RunState()
     file = layout.in_round(stage, revision, "approval.json")
-    given = work.run.read_if_there(file)
+    given = work.run.read_if_whole(file)
     if given is None:
         proposal = work.run.read(layout.in_round(stage, revision, "proposal.json"))
         word = interrupt({"stage": stage, "proposal": proposal["parsed"], "review": state["review"]})
@@ -168,7 +168,7 @@ def role_inputs(work: Work, state: RunState, role: RoleSpec) -> dict[str, Any]:
         "evidence": read_evidence(work, stage),
         "knobs": work.environment.knobs(work.config(state["config"])),
         "bounds": {"steps_low": work.profile.bounds.min_steps, "steps_high": work.profile.bounds.max_steps},
-        "diagnosis": read_diagnosis(work, stage),
+        "diagnosis": None if role.writes == "diagnosis" else read_diagnosis(work, stage),
         "proposal": None if looks_back else reviewed_proposal(work, state),
         "gate_report": read_gates(work, stage, revision - 1 if looks_back else revision),
         "critique": critique,

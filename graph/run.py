@@ -73,7 +73,7 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     from graph.rundir import stored_identity  # noqa: PLC0415
 
     stored = stored_identity(options.run_dir)
-    return parse_settings({**stored.get("settings", {}), **overrides}, f"{options.run_dir}/run.yaml")
+    return parse_settings({**stored["settings"], **overrides}, f"{options.run_dir}/run.yaml")
 
 
 def execute(options: argparse.Namespace, settings: RunSettings, console: Console) -> int:

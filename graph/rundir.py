@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +20,9 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from envsim.documents import DocumentError, parse_json, read_yaml
 from graph.settings import SettingsError, differences
-from trainer.files import write_atomic
+from trainer.files import remove_stale, write_atomic
 from trainer.spec import canonical_hash
 
 RUN_FILE = "run.yaml"
@@ -51,10 +53,23 @@ class RunDir:
         return self.path(name).is_file()
 
     def read(self, name: str) -> Any:
-        return json.loads(self.path(name).read_text(encoding="utf-8"))
+        """The JSON value of a file. Raises DocumentError if it is damaged, OSError if it cannot be read."""
+        path = self.path(name)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise DocumentError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from error
+        return parse_json(text, str(path))
 
     def read_if_there(self, name: str) -> Any:
         return self.read(name) if self.exists(name) else None
+
+    def read_if_whole(self, name: str) -> Any:
+        """For what can be made again: None if the file is missing or was cut by a crash."""
+        try:
+            return self.read_if_there(name)
+        except DocumentError:
+            return None
 
     def write(self, name: str, value: Any) -> None:
         path = self.path(name)
@@ -71,9 +86,9 @@ class RunDir:
         return value
 
     def made(self, name: str, inputs: Any) -> bool:
-        """Whether a file (or folder) is there and was made from these inputs."""
-        claims = self._claims(name)
-        return self.path(name).exists() and claims.get(self.path(name).name) == canonical_hash(inputs)
+        """Whether a file is there, whole, and was made from these inputs."""
+        claimed = self._claims(name).get(self.path(name).name) == canonical_hash(inputs)
+        return claimed and self.read_if_whole(name) is not None
 
     def claim(self, name: str, inputs: Any) -> None:
         path = self.path(name)
@@ -81,8 +96,8 @@ class RunDir:
         write_atomic(path.parent / MADE_FROM, dump(dict(sorted(claims.items()))))
 
     def _claims(self, name: str) -> dict[str, str]:
-        file = self.path(name).parent / MADE_FROM
-        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+        claims = self.read_if_whole(self.name(self.path(name).parent / MADE_FROM))
+        return dict(claims) if isinstance(claims, dict) else {}
 
     def append_event(self, event: dict[str, Any]) -> None:
         line = json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False, allow_nan=False)
@@ -123,59 +138,104 @@ def open_run(root: Path, identity: dict[str, Any], *, resume: bool) -> Iterator[
     identity
         Plain data that decides what the run computes; kept in ``run.yaml`` and compared on resume.
     resume
-        Whether a directory that holds a run is continued. A directory that holds none is started.
+        Whether the run that the directory holds is continued; otherwise one is started in an empty or new directory.
 
     Raises
     ------
     SettingsError
-        Another process holds the lock, the directory is not empty without ``resume``, it is no run directory, or it
-        belongs to another configuration. Nothing is written then.
+        The directory cannot be made, another process holds the lock, there is no run to resume or one that was not to
+        be resumed, or it belongs to another configuration. Nothing is written then.
     """
     run = RunDir(root.absolute())
-    _refuse_foreign(run)
-    root.mkdir(parents=True, exist_ok=True)
+    _refuse(run, identity, resume)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(root, error) from error
     with _locked(run):
-        if not run.exists(RUN_FILE):
+        # Once more: another process may have started a run here before the lock was ours.
+        _refuse(run, identity, resume)
+        if not resume:
             write_atomic(run.path(RUN_FILE), yaml.safe_dump(identity, sort_keys=False, allow_unicode=True))
-        elif not resume:
-            raise SettingsError(
-                f"run directory {root} already holds a run; continue it with --resume, or name another with --run-dir"
-            )
-        else:
-            changed = differences(stored_identity(root), identity)
-            if changed:
-                raise SettingsError(
-                    f"run directory {root} belongs to another configuration: {'; '.join(changed)}; "
-                    "resume it with its own, or start a new run with --run-dir"
-                )
+        remove_stale(run.root)
         yield run
 
 
 def stored_identity(root: Path) -> dict[str, Any]:
-    """What ``run.yaml`` of a run directory says. Raises SettingsError if there is none."""
+    """What ``run.yaml`` of a run directory says. Raises SettingsError if there is none or it is damaged."""
     path = root / RUN_FILE
-    if not path.is_file():
-        raise SettingsError(f"{root} is no run directory: it has no {RUN_FILE}; check --run-dir")
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not os.path.lexists(path):
+        raise SettingsError(
+            f"{str(root)!r} holds no run: it has no {RUN_FILE}; check --run-dir, or start a run without --resume"
+        )
+    try:
+        data = read_yaml(path)
+    except DocumentError as error:
+        raise SettingsError(f"{error}; restore it, or start a new run with --run-dir") from error
     if not isinstance(data, dict):
         raise SettingsError(f"{path} is damaged: expected a mapping, found {type(data).__name__}")
+    settings = data.get("settings")
+    if not isinstance(settings, dict):
+        raise SettingsError(f"{path} is damaged: expected a mapping under 'settings', found {type(settings).__name__}")
     return data
 
 
-def _refuse_foreign(run: RunDir) -> None:
-    if run.root.exists() and not run.root.is_dir():
-        raise SettingsError(f"run directory {run.root} is a file; name a directory with --run-dir")
-    known = (run.path(RUN_FILE), run.path(LOCK_FILE))
-    if run.root.is_dir() and any(run.root.iterdir()) and not any(path.exists() for path in known):
+def _refuse(run: RunDir, identity: dict[str, Any], resume: bool) -> None:
+    """Everything that speaks against the directory, found without touching it. Raises SettingsError."""
+    root = run.root
+    if resume:
+        if changed := differences(stored_identity(root), identity):
+            raise SettingsError(
+                f"run directory {root} belongs to another configuration: {'; '.join(changed)}; "
+                "resume it with its own, or start a new run with --run-dir"
+            )
+        return
+    try:
+        names = sorted(os.listdir(root))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as error:
         raise SettingsError(
-            f"run directory {run.root} is not empty and holds no run; name an empty or new one with --run-dir"
+            f"run directory {root} is a file or lies in one; name a directory with --run-dir"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise _unusable(root, error) from error
+    if RUN_FILE in names:
+        raise SettingsError(
+            f"run directory {root} already holds a run; continue it with --resume, or name another with --run-dir"
         )
+    if names and not _killed_at_birth(run, names):
+        raise SettingsError(
+            f"run directory {root} is not empty and holds no run; name an empty or new one with --run-dir"
+        )
+
+
+def _killed_at_birth(run: RunDir, names: list[str]) -> bool:
+    """Whether the directory holds no more than what a run leaves that was killed before ``run.yaml`` was there."""
+    if not all(name == LOCK_FILE or re.fullmatch(rf"\.{re.escape(RUN_FILE)}\.\d+\.tmp", name) for name in names):
+        return False
+    if LOCK_FILE not in names:
+        return False
+    try:
+        text = run.path(LOCK_FILE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    holder = _parsed(text)
+    return not text or (holder is not None and holder.keys() == {"pid", "host"})
+
+
+def _unusable(root: Path, error: OSError | ValueError) -> SettingsError:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return SettingsError(f"run directory {str(root)!r} cannot be used: {why}; name another with --run-dir")
 
 
 @contextmanager
 def _locked(run: RunDir) -> Iterator[None]:
     """The run's lock. The kernel drops it with the process, so a kill never leaves a stale one."""
-    handle = os.open(run.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = os.open(run.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise SettingsError(f"cannot lock the run: {run.path(LOCK_FILE)}: {error.strerror}; check --run-dir") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

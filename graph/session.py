@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shlex
+import sqlite3
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from agents.structured import RoleFailure
 from envsim.api import EnvsimError
+from envsim.documents import DocumentError
 from graph import layout, tables, words
 from graph.drive import Waiting, drive
 from graph.exits import Exit
@@ -40,29 +43,46 @@ def run_session(
         clock = Clock(started)
         clock.move(time.monotonic() - started, "other", "start-up")
         work = new_work(prepared, run, console, clock)
-        reporter = work.reporter
-        reporter.line(f"run directory {root}; stop with Ctrl-C, continue with --resume --run-dir {root}")
-        reporter.event("session", session=work.session, pid=os.getpid(), resumed=resume)
         try:
-            asyncio.run(drive(work, word))
-        except Stopped:
-            reporter.line(f"drained; continue with --resume --run-dir {root}", style="yellow")
-            return Exit.DRAINED
-        except Waiting as waiting:
-            stage = waiting.question["stage"]
-            reporter.line(f"stage {stage:03d} waits for approval: {words.answer(waiting.question['proposal'])}")
-            reporter.line(f"answer with --resume --run-dir {root} --approve (or --reject)", style="yellow")
-            return Exit.WAITING
-        except RoleFailure as failure:
-            reporter.line(f"error: {failure}", style="red")
-            return Exit.ROLE_FAILED
-        except (EnvsimError, CheckpointError) as error:
-            raise SettingsError(" ".join(str(error).split())) from error
-        except (StageError, PolicyError, EvaluationError) as error:
-            reporter.line(f"error: {error}", style="red")
-            return Exit.FAILED
-        close(work, root)
-        return Exit.DONE
+            return run_to_end(work, root, resume=resume, word=word)
+        except DocumentError as damage:
+            work.reporter.failure(f"{damage}; remove {run.path(layout.DATABASE)} and resume to make it again")
+        except OSError as error:
+            name = "" if error.filename is None else f"{error.filename}: "
+            work.reporter.failure(f"{name}{error.strerror or error}; resume the run once that is put right")
+        except sqlite3.Error as error:
+            work.reporter.failure(f"{run.path(layout.DATABASE)}: {error}; resume the run once that is put right")
+        return Exit.FAILED
+
+
+def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> int:
+    """The exit code of whatever ends the run in an orderly way."""
+    reporter, again = work.reporter, f"--resume --run-dir {shlex.quote(str(root))}"
+
+    def begin() -> None:
+        reporter.line(f"run directory {root}; stop with Ctrl-C, continue with {again}")
+        reporter.event("session", session=work.session, pid=os.getpid(), resumed=resume)
+
+    try:
+        asyncio.run(drive(work, word, begin))
+    except Stopped:
+        reporter.line(f"drained; continue with {again}", style="yellow")
+        return Exit.DRAINED
+    except Waiting as waiting:
+        stage = waiting.question["stage"]
+        reporter.line(f"stage {stage:03d} waits for approval: {words.answer(waiting.question['proposal'])}")
+        reporter.line(f"answer with {again} --approve (or --reject)", style="yellow")
+        return Exit.WAITING
+    except RoleFailure as failure:
+        reporter.failure(str(failure))
+        return Exit.ROLE_FAILED
+    except (EnvsimError, CheckpointError) as error:
+        raise SettingsError(" ".join(str(error).split())) from error
+    except (StageError, PolicyError, EvaluationError) as error:
+        reporter.failure(str(error))
+        return Exit.FAILED
+    close(work, root)
+    return Exit.DONE
 
 
 def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) -> Work:
@@ -86,6 +106,13 @@ def close(work: Work, root: Path) -> None:
     """The closing tables, and where the report is."""
     work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
     summary = summarise(work.run, work.environment, work.identity)
+    done = len(summary["stages"])
+    if done <= work.settings.stages:
+        work.reporter.line(
+            f"files of {layout.stage_dir(done)} are missing or damaged, and the tables end before it; "
+            f"to make them again, remove {work.run.path(layout.DATABASE)} and resume",
+            style="yellow",
+        )
     work.reporter.show(tables.stage_table(summary["stages"]))
     for note in tables.stage_notes(summary["stages"]):
         work.reporter.line(note)

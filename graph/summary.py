@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from envsim.api import Environment
+from envsim.documents import DocumentError
 from graph import layout
 from graph.rundir import RunDir
 from graph.timing import total
 from graph.training import stage_result
 from trainer.evaluate import Rollout, report_path
+from trainer.stage import StageError
 
 REPLAYS_SOLVED = 6
 REPLAYS_OPEN = 2
@@ -23,7 +24,7 @@ def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -
     done: list[dict[str, Any]] = []
     while (one := stage_summary(run, environment, len(done))) is not None:
         done.append(one)
-    final = run.read_if_there(layout.RESULT)
+    final = final_result(run)
     events = run.events()
     return {
         "name": run.root.name,
@@ -41,10 +42,20 @@ def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -
 
 
 def stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str, Any] | None:
-    """One finished stage, or None."""
-    decision = run.read_if_there(layout.in_stage(stage, "decision.json"))
-    if decision is None:
+    """One finished stage; None if a file of it is missing or damaged, so that it is yet to be done, or done again."""
+    try:
+        return _stage_summary(run, environment, stage)
+    except (DocumentError, FileNotFoundError, StageError):
         return None
+
+
+def final_result(run: RunDir) -> dict[str, Any] | None:
+    """What the run came to; None if it is not finished or the file is damaged."""
+    found = run.read_if_whole(layout.RESULT)
+    return found if isinstance(found, dict) and "sets" in found else None
+
+
+def _stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str, Any]:
     config = environment.config_model.model_validate(run.read(layout.in_stage(stage, "config.json")))
     return {
         "stage": stage,
@@ -54,7 +65,7 @@ def stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str
         "measured": run.read(layout.in_stage(stage, "dataset.json"))["measurement"],
         "budget": run.read(layout.in_stage(stage, "budget.json")),
         "training": stage_result(run, stage).model_dump(mode="json"),
-        "decision": decision,
+        "decision": run.read(layout.in_stage(stage, "decision.json")),
         "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
         "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),
         "rounds": rounds(run, stage),
@@ -88,26 +99,40 @@ def answer(run: RunDir, name: str) -> dict[str, Any] | None:
 
 
 def evaluation(run: RunDir, directory: str, set_name: str) -> dict[str, Any] | None:
-    path = report_path(run.path(directory), set_name)
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    found = run.read_if_whole(run.name(report_path(run.path(directory), set_name)))
+    return found if isinstance(found, dict) else None
 
 
 def time_table(events: list[dict[str, Any]]) -> dict[str, float]:
     """Seconds by category over all processes: the last word of each counts."""
-    sessions = {event["session"]: event["seconds"] for event in events if event["event"] == "time"}
+    sessions = {
+        event["session"]: event["seconds"]
+        for event in events
+        if event.get("event") == "time" and isinstance(event.get("session"), str) and _are_seconds(event.get("seconds"))
+    }
     return total(list(sessions.values()))
+
+
+def _are_seconds(found: Any) -> bool:
+    """A damaged line may hold anything."""
+    return isinstance(found, dict) and all(isinstance(value, int | float) for value in found.values())
 
 
 def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Generated tokens by purpose, each counted once however often the run was resumed."""
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in run.root.glob("**/eval/*.eval.json")]
-    probes = [json.loads(path.read_text(encoding="utf-8")) for path in run.root.glob("stages/*/probes/[!m]*.json")]
+    reports = _whole(run, "**/eval/*.eval.json")
+    probes = _whole(run, "stages/*/probes/[!m]*.json")
     return {
         "training": sum(stage["training"]["generated_tokens"] for stage in stages),
         "evaluation": sum(report["generated_tokens"] for report in reports),
         "probes": sum(probe["tokens"] for probe in probes),
         "roles": sum(said["tokens"] for stage in stages for said in answers(stage)),
     }
+
+
+def _whole(run: RunDir, pattern: str) -> list[dict[str, Any]]:
+    found = [run.read_if_whole(run.name(path)) for path in run.root.glob(pattern)]
+    return [one for one in found if isinstance(one, dict)]
 
 
 def replays(

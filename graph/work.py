@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from agents.rolespec import RoleSpec
 from envsim.api import Environment
 from graph import layout
@@ -18,7 +20,8 @@ from graph.rundir import RunDir
 from graph.settings import RunSettings
 from graph.state import Pointer, RunState
 from graph.timing import Clock
-from trainer.evaluate import evaluate, report_path
+from trainer.evaluate import evaluate, failures_path, report_path, rollouts_path
+from trainer.files import read_lines
 from trainer.policy import TransformersPolicy
 from trainer.profile import Profile
 from trainer.spec import EvalReport, ModelRef
@@ -98,11 +101,9 @@ class Work:
     def evaluate(self, pointer: Pointer, set_name: str) -> EvalReport:
         """Greedy evaluation of a checkpoint on a frozen set, read if it was done before."""
         directory = self.run.path(layout.eval_dir(pointer["stage"]))
-        done = report_path(directory, set_name)
-        if done.is_file():
-            report = EvalReport.model_validate_json(done.read_text(encoding="utf-8"))
-            if report.model_sha256 == pointer["sha256"]:
-                return report
+        known = known_report(directory, set_name)
+        if known is not None and known.model_sha256 == pointer["sha256"]:
+            return known
         instances = self.frozen_set(set_name)
         policy = self.policy(pointer)
         with self.clock.span("evaluation"), self.reporter.bar(f"evaluating on {set_name}") as update:
@@ -115,12 +116,33 @@ class Work:
                 style=self.profile.style,
                 generation=self.profile.generation.model_copy(update={"temperature": 0.0}),
                 directory=directory,
-                keep_failures=set_name == "validation",
+                keep_failures=keeps_failures(set_name),
                 progress=update,
             )
         scores = {"valid": report.macro_valid, "optimal": report.macro_optimal}
         self.reporter.event("evaluated", origin=pointer["stage"], set=set_name, n=report.n, **scores)
         return report
+
+
+def keeps_failures(set_name: str) -> bool:
+    """The validation set is what the roles learn from."""
+    return set_name == "validation"
+
+
+def known_report(directory: Path, set_name: str) -> EvalReport | None:
+    """The report of an evaluation whose files are all there and whole; a damaged report is removed."""
+    path, rollouts = report_path(directory, set_name), rollouts_path(directory, set_name)
+    if not (path.is_file() and rollouts.is_file()):
+        return None
+    if keeps_failures(set_name) and not failures_path(directory, set_name).is_file():
+        return None
+    try:
+        report = EvalReport.model_validate_json(path.read_bytes())
+    except ValidationError:
+        path.unlink()
+        return None
+    # The rows follow one header.
+    return report if len(read_lines(rollouts)) == 1 + report.n * report.samples else None
 
 
 def thinned(instances: Sequence[Any], n: int) -> list[Any]:

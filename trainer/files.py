@@ -4,25 +4,52 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 _BLOCK = 1 << 20
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
+"""The names that ``write_atomic`` gives, with the process that writes."""
 
 
 def write_atomic(path: Path, text: str) -> None:
     """Write text so that a reader, or a crash, sees the old file or the new one and never a part.
 
     Raises:
-        OSError: the directory is missing or not writable.
+        OSError: the directory is missing or not writable, or the disk is full; it names the target.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     sync(path.parent)
+
+
+def remove_stale(directory: Path) -> None:
+    """Remove what killed processes left of unfinished writes, anywhere below the directory."""
+    for path in directory.rglob(".*.tmp"):
+        named = _TEMPORARY.fullmatch(path.name)
+        if named and not _lives(int(named[1])):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def sync(path: Path) -> None:

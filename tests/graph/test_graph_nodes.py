@@ -15,6 +15,7 @@ from rich.console import Console
 from agents.gates import g8_calibration
 from agents.structured import RoleFailure
 from envsim.api import YieldError
+from envsim.documents import DocumentError
 from graph import gating, nodes, review
 from graph.acceptance import Comparison, Judgement
 from graph.drive import drive
@@ -49,8 +50,35 @@ def state(stage: int) -> RunState:
 def test_a_word_on_nothing_is_bad_input(work: Work, word: bool) -> None:
     name = "approve" if word else "reject"
     with pytest.raises(SettingsError, match=f"--{name}: no proposal of .* waits for approval"):
-        asyncio.run(drive(work, word))
-    assert not work.run.events()
+        asyncio.run(drive(work, word, lambda: None))
+    assert list(work.run.root.iterdir()) == []
+
+
+def test_a_damaged_budget_is_the_profiles_again(work: Work) -> None:
+    given = nodes.stage_budget(work, 0)
+    work.run.path("stages/000/budget.json").write_text('{"steps"')
+    assert nodes.stage_budget(work, 0) == given
+
+
+def test_the_analyst_does_not_read_the_diagnosis_that_it_gives(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash may have cut it, and the analyst gives it again."""
+    monkeypatch.setattr(review, "read_evidence", lambda *_: None)
+    work.run.write("initial.json", ParityConfig().model_dump())
+    work.run.path("stages/001").mkdir(parents=True)
+    work.run.path("stages/001/diagnosis.json").write_text('{"summary"')
+    assert review.role_inputs(work, state(1), work.roles["failure_analyst"])["diagnosis"] is None
+    with pytest.raises(DocumentError, match=r"diagnosis\.json"):
+        review.role_inputs(work, state(1), work.roles["config_designer"])
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_damaged_approval_is_asked_for_again(work: Work, monkeypatch: pytest.MonkeyPatch, approved: bool) -> None:
+    monkeypatch.setattr(review, "asks_person", lambda *_: True)
+    monkeypatch.setattr(review, "interrupt", lambda _: approved)
+    work.run.write("stages/001/proposals/0/proposal.json", {"parsed": {}})
+    work.run.path("stages/001/proposals/0/approval.json").write_text('{"appr')
+    assert review.approval(state(1), work)["review"] == ("approve" if approved else "reject")
+    assert work.run.read("stages/001/proposals/0/approval.json") == {"approved": approved}
 
 
 def test_what_a_role_said_before_it_stopped_the_run_is_kept(work: Work) -> None:

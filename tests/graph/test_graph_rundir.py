@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from envsim.documents import DocumentError
 from graph.rundir import RunDir, open_run
 from graph.settings import SettingsError
 from graph.timing import Clock, total
@@ -19,7 +21,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from graph.rundir import open_run
-with open_run(Path(sys.argv[1]), {"settings": {"seed": 0, "stages": 3}}, resume=True):
+with open_run(Path(sys.argv[1]), {"settings": {"seed": 0, "stages": 3}}, resume=False):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -97,6 +99,102 @@ def test_a_foreign_directory_is_never_touched(tmp_path: Path, resume: bool) -> N
     with pytest.raises(SettingsError, match="holds no run"), open_run(tmp_path, IDENTITY, resume=resume):
         pass
     assert snapshot(tmp_path) == {"thesis.txt": b"precious"}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"lock": "precious", "data.txt": "x"},
+        {"lock": "precious"},
+        {"lock": '{"pid": 1, "host": "a", "name": "precious"}'},
+        {"lock": '{"pid": 1, "host": "a"}', "data.txt": "x"},
+        {"lock": "", "data.txt": "x"},
+        {".run.yaml.7.tmp": "x"},
+        {"run.yaml": "theirs: 1", "lock": "precious"},
+    ],
+)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_foreign_lock_is_never_touched(tmp_path: Path, files: dict[str, str], resume: bool) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    before = snapshot(tmp_path)
+    with pytest.raises(SettingsError), open_run(tmp_path, IDENTITY, resume=resume):
+        pass
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("lock", ["", '{"pid": 1, "host": "a"}'])
+def test_a_run_that_was_killed_before_it_was_written_down_is_started(tmp_path: Path, lock: str) -> None:
+    (tmp_path / "lock").write_text(lock)
+    (tmp_path / ".run.yaml.4194305.tmp").write_text("settings: {se")
+    with open_run(tmp_path, IDENTITY, resume=False) as run:
+        assert run.exists("run.yaml")
+    assert sorted(snapshot(tmp_path)) == ["lock", "run.yaml"]
+
+
+@pytest.mark.parametrize("name", ["", "new"])
+def test_there_is_nothing_to_resume(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=r"holds no run: it has no run\.yaml"):
+        open_run(tmp_path / name, IDENTITY, resume=True).__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"settings: {se", b"\xff\x00", b"settings: null", b"settings: [1]", b"- 1", b"", b"a: ["],
+)
+def test_a_damaged_identity_is_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.yaml").write_bytes(content)
+    with pytest.raises(SettingsError, match=r"run\.yaml") as refusal:
+        open_run(tmp_path, IDENTITY, resume=True).__enter__()
+    assert "\n" not in str(refusal.value)
+    assert sorted(snapshot(tmp_path)) == ["run.yaml"]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("name", ["file", "file/x", "/proc/x", "dangling", "x" * 300, "a\0b", "locked"])
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path, name: str, resume: bool) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    (tmp_path / "locked/lock").mkdir(parents=True)
+    with pytest.raises(SettingsError) as refusal, open_run(tmp_path / name, IDENTITY, resume=resume):
+        pass
+    assert "\n" not in str(refusal.value)
+    assert snapshot(tmp_path) == {"file": b"x"}
+
+
+def test_a_lock_that_is_a_directory_is_one_line(tmp_path: Path) -> None:
+    with open_run(tmp_path, IDENTITY, resume=False):
+        pass
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(SettingsError, match=r"cannot lock the run: .*lock: Is a directory"):
+        open_run(tmp_path, IDENTITY, resume=True).__enter__()
+
+
+def test_a_damaged_file_is_named_and_made_again(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.once("stages/001/x.json", {"a": 1}, lambda: {"n": 1})
+    for name, content in (("x.json", b'{"n"'), ("x.json", b"\xff"), ("made_from.json", b'{"x.js'), ("x.json", b"")):
+        path = run.path(f"stages/001/{name}")
+        path.write_bytes(content)
+        with pytest.raises(DocumentError, match=str(path)):
+            run.read(f"stages/001/{name}")
+        assert run.once("stages/001/x.json", {"a": 1}, lambda name=name: {"n": name}) == {"n": name}
+
+
+def test_what_a_killed_process_left_of_a_write_is_removed(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    with open_run(root, IDENTITY, resume=False):
+        pass
+    attempt = root / "stages/000/attempt-1"
+    attempt.mkdir(parents=True)
+    for name in (".heartbeat.json.4194305.tmp", f".heartbeat.json.{os.getpid()}.tmp", ".mine.tmp", "x.4194305.tmp"):
+        (attempt / name).write_text("")
+    with open_run(root, IDENTITY, resume=True):
+        pass
+    left = {f".heartbeat.json.{os.getpid()}.tmp", ".mine.tmp", "x.4194305.tmp"}
+    assert {path.name for path in attempt.iterdir()} == left
 
 
 def test_a_run_needs_resume_and_its_own_configuration(tmp_path: Path) -> None:
