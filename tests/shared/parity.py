@@ -97,7 +97,7 @@ class Parity:
         seed: int,
         *,
         split: str = "training",
-        effort: float = 1.0,  # noqa: ARG002  no effort makes such tasks
+        effort: float = 1.0,
         progress: Progress | None = None,
     ) -> Generated:
         for cell in CELLS:
