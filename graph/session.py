@@ -28,7 +28,7 @@ from graph.work import Work
 from trainer.checkpoint import CheckpointError
 from trainer.evaluate import EvaluationError
 from trainer.policy import PolicyError
-from trainer.stage import StageError
+from trainer.stage import StageError, StageInputError
 
 
 def run_session(
@@ -56,7 +56,7 @@ def run_session(
         except RoleFailure as failure:
             reporter.line(f"error: {failure}", style="red")
             return Exit.ROLE_FAILED
-        except (EnvsimError, CheckpointError) as error:
+        except (EnvsimError, CheckpointError, StageInputError) as error:
             raise SettingsError(" ".join(str(error).split())) from error
         except (StageError, PolicyError, EvaluationError) as error:
             reporter.line(f"error: {error}", style="red")
