@@ -29,6 +29,7 @@ from trainer.spec import (
     TransformersRollouts,
     VllmColocate,
     contradiction,
+    short,
 )
 
 
@@ -120,7 +121,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
             data = parse_yaml(read_text(Path(source)), source)
         else:
             raise ProfileError(
-                f"no profile {_short(source)}{_hint(source, list(shipped))}; expected one of {sorted(shipped)} or a "
+                f"no profile {short(source)}{_hint(source, list(shipped))}; expected one of {sorted(shipped)} or a "
                 "YAML file"
             )
     except DocumentError as error:
@@ -201,7 +202,7 @@ def _explain(error: ValidationError) -> str:
         hint = ""
         if item["type"] == "extra_forbidden":
             hint = _hint(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
-        lines.append(f"{where or 'profile'} = {_short(item['input'])}: {item['msg']}{hint}")
+        lines.append(f"{where or 'profile'} = {short(item['input'])}: {item['msg']}{hint}")
     return "; ".join(lines)
 
 
@@ -220,8 +221,3 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
 def _hint(word: str, known: list[str]) -> str:
     near = get_close_matches(word, known, n=1)
     return f", did you mean {near[0]!r}?" if near else ""
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA_VERSION: Final = 1
 MAX_TOKENS = 131_072
@@ -26,6 +26,21 @@ def canonical_hash(value: Any) -> str:
     """sha256 of the sorted, compact JSON of a value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def explain(error: ValidationError) -> str:
+    """All problems of a validation error in one line: where, the value, what was expected."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in item['loc']) or 'it'} = {short(item['input'])}: "
+        f"{' '.join(item['msg'].split())}"
+        for item in error.errors()
+    )
+
+
+def short(value: Any) -> str:
+    """A value as Python writes it, cut to what an error line can hold."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class ModelRef(Frozen):
