@@ -174,7 +174,7 @@ def load_tokenizer(ref: ModelRef) -> PreTrainedTokenizerBase:
 
 def _model(ref: ModelRef, *, dtype: torch.dtype, device_map: str | None = None) -> PreTrainedModel:
     with _quiet(), _refusing(f"checkpoint {ref.path} does not load"):
-        model, found = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             ref.path,
             dtype=dtype,
             local_files_only=True,
@@ -183,6 +183,8 @@ def _model(ref: ModelRef, *, dtype: torch.dtype, device_map: str | None = None) 
             # Mismatches are refused below, by name; the library's own refusal names none.
             ignore_mismatched_sizes=True,
         )
+    model: PreTrainedModel = loaded[0]
+    found: dict[str, Any] = loaded[1]
     if found["mismatched_keys"]:
         name, stored, expected = min(found["mismatched_keys"])
         raise CheckpointError(
@@ -194,12 +196,12 @@ def _model(ref: ModelRef, *, dtype: torch.dtype, device_map: str | None = None) 
             f"checkpoint {ref.path} does not load: {len(found['missing_keys'])} tensors that its config.json asks for "
             f"are missing, such as {min(found['missing_keys'])}"
         )
-    loaded: PreTrainedModel = model
-    return loaded
+    return model
 
 
 def _check_pair(ref: ModelRef, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    rows = model.get_input_embeddings().weight.shape[0]
+    embeddings: Any = model.get_input_embeddings()
+    rows = int(embeddings.weight.shape[0])
     if len(tokenizer) > rows:
         raise CheckpointError(f"the tokenizer of {ref.path} has {len(tokenizer)} tokens, the model embeds only {rows}")
     odd = [token for token in stop_tokens(model, tokenizer) if not isinstance(token, int) or not 0 <= token < rows]
@@ -224,14 +226,14 @@ def _refusing(what: str) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """No table of loaded weights and no progress bar on the terminal."""
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity(logging.ERROR)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(level)
         if bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def stop_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
