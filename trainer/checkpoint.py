@@ -226,7 +226,7 @@ def _refusing(what: str) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """No table of loaded weights and no progress bar on the terminal."""
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.ERROR)
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield

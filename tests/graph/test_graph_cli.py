@@ -10,11 +10,12 @@ import yaml
 
 from agents.roles import load_roles
 from agents.schemas import Critique
-from graph import run
+from graph import run, session
 from graph.build import build, recursion_limit
 from graph.exits import Exit
 from graph.progress import Stopped
 from graph.review import reviewed
+from trainer.stage import StageInputError
 
 TOPOLOGY = Path(__file__).parent / "topology.mmd"
 
@@ -167,3 +168,15 @@ def test_a_damaged_checkpoint_binds_no_run_directory(
     assert str(model) in printed
     assert printed.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_stage_that_cannot_be_trained_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    async def drive(*_: object) -> None:
+        raise StageInputError("the dataset has 3 prompts,\nexpected 8")
+
+    monkeypatch.setattr(session, "drive", drive)
+    config = settings_file(tmp_path, **base)
+    assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
+    assert "has 3 prompts, expected 8" in capsys.readouterr().err
