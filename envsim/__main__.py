@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from envsim.api import SPLITS, EnvsimError, Measurement, Verdict
 from envsim.bench import bench
+from envsim.documents import DocumentError, parse_json, read_yaml
 from envsim.lake import sets
 from envsim.lake.config import EnvConfig, nearest, parse_config
 from envsim.lake.draw import draw_instance, draw_map
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], None] = options.command
     try:
         command(options)
-    except (EnvsimError, OSError, UnicodeDecodeError) as error:
+    except (EnvsimError, DocumentError, OSError) as error:
         print(f"envsim: {error}", file=sys.stderr)
         return 2
     return 0
@@ -75,7 +75,7 @@ def sets_command(options: argparse.Namespace) -> None:
 def generate(options: argparse.Namespace) -> None:
     """Generate instances of a configuration."""
     lake = Lake()
-    config = lake.default_config() if options.config is None else parse_config(_load(options.config))
+    config = lake.default_config() if options.config is None else parse_config(read_yaml(options.config))
     made = lake.generate(config, options.n, options.seed, split=options.split, progress=_progress)
     if options.out is not None:
         if options.out.exists():
@@ -104,6 +104,8 @@ def show(options: argparse.Namespace) -> None:
 
 def solve(options: argparse.Namespace) -> None:
     """Certify instances; prints them as JSONL."""
+    if options.limit < 1:
+        raise EnvsimError(f"--limit is {options.limit}, expected at least 1")
     limits = Limits(options.limit, options.limit)
     for instance in _instances(options.file):
         ends = (instance.rows, instance.starts, instance.goals)
@@ -118,11 +120,13 @@ def verify(options: argparse.Namespace) -> None:
     for number, row in _rows(options.answers):
         if set(row) != {"id", "answer"} or not isinstance(row["answer"], str):
             raise EnvsimError(f'{options.answers}:{number}: has keys {sorted(row)}; expected {{"id", "answer"}}, text')
-        if row["id"] not in by_id:
+        if not isinstance(row["id"], str) or row["id"] not in by_id:
             raise EnvsimError(f"{options.answers}:{number}: id {row['id']!r} is not in {options.instances}")
         verdict = lake.score(by_id[row["id"]], row["answer"])
         counts[verdict.outcome] += 1
         print(json.dumps({"id": row["id"]} | verdict.model_dump()))
+    if not counts:
+        raise EnvsimError(f'{options.answers} is empty; expected a row {{"id", "answer"}} a line')
     print(", ".join(f"{outcome} {counts[outcome]}" for outcome in lake.outcomes if counts[outcome]), file=sys.stderr)
 
 
@@ -176,37 +180,32 @@ def _instances(source: str) -> list[LakeInstance]:
         return sets.frozen_set(source)
     path = Path(source)
     rows = list(_rows(path))
-    if rows and all("hash" in row for _, row in rows):
+    if not rows:
+        raise EnvsimError(f"{path} is empty; expected an instance a line")
+    if all("hash" in row for _, row in rows):
         return list(read_instances(path))
     return [layout_from_json(json.dumps(row), f"{path}:{number}") for number, row in rows]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """JSON objects with their line: one for the whole file, or one a line."""
-    text = path.read_text(encoding="utf-8")
     try:
-        whole = json.loads(text)
-    except ValueError:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise EnvsimError(f"{path} is no UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}") from error
+    try:
+        whole = parse_json(text, str(path))
+    except DocumentError:
         whole = None
     if isinstance(whole, dict):
         yield 1, whole
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise EnvsimError(f"{path}:{number}: not JSON: {error}") from error
+            row = parse_json(line, f"{path}:{number}")
             if not isinstance(row, dict):
                 raise EnvsimError(f"{path}:{number}: is {line[:40]!r}; expected a JSON object a line")
             yield number, row
-
-
-def _load(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise EnvsimError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
 
 
 def _progress(done: int, total: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from envsim.api import EnvsimError
 from envsim.lake.config import EnvConfig
 from envsim.lake.environment import Lake
 from envsim.lake.generate import fill, stream
@@ -33,7 +35,13 @@ def rate(work: Callable[[int], int], seconds: float) -> float:
 
 
 def bench(seconds: float = 2.0) -> list[Rate]:
-    """The rates that the project promises, and those of more agents for orientation."""
+    """The rates that the project promises, and those of more agents for orientation.
+
+    Raises:
+        EnvsimError: ``seconds`` is no positive number.
+    """
+    if not 0 < seconds < math.inf:
+        raise EnvsimError(f"the time for each figure is {seconds} s, expected a positive number")
     lake = Lake()
     small = lake.with_values(EnvConfig(), {f"{n}x{n}.data_ratio": 0.0 for n in range(7, 11)})
 

@@ -17,7 +17,7 @@ from agents.rolespec import RoleSpec
 from envsim import registry
 from envsim.api import Environment, EnvsimError
 from graph.settings import RunSettings, SettingsError, explain
-from trainer.checkpoint import CheckpointError, resolve
+from trainer.checkpoint import CheckpointError, check, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
 from trainer.spec import ModelRef
 
@@ -45,6 +45,7 @@ def prepare(settings: RunSettings) -> Prepared:
         roles = load_roles(settings.roles)
         get_designer(settings.designer)
         start = resolve(profile.model)
+        check(start, device=profile.device)
     except RoleError as error:
         raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
     except (EnvsimError, ProfileError, CheckpointError, ValueError) as error:

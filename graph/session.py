@@ -31,7 +31,7 @@ from graph.work import Work
 from trainer.checkpoint import CheckpointError
 from trainer.evaluate import EvaluationError
 from trainer.policy import PolicyError
-from trainer.stage import StageError
+from trainer.stage import StageError, StageInputError
 
 
 def run_session(
@@ -76,7 +76,7 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> in
     except RoleFailure as failure:
         reporter.failure(str(failure))
         return Exit.ROLE_FAILED
-    except (EnvsimError, CheckpointError) as error:
+    except (EnvsimError, CheckpointError, StageInputError) as error:
         raise SettingsError(" ".join(str(error).split())) from error
     except (StageError, PolicyError, EvaluationError) as error:
         reporter.failure(str(error))

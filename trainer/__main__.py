@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,16 +19,17 @@ from rich.progress import Progress
 from rich.table import Table
 
 from envsim.api import EnvsimError
+from envsim.documents import DocumentError, read_text
 from envsim.registry import get
 from trainer.checkpoint import CheckpointError, resolve
 from trainer.evaluate import EvaluationError, evaluate
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
-from trainer.spec import EvalReport, StageResult, StageSpec
+from trainer.spec import EvalReport, StageResult, StageSpec, explain
 from trainer.stage import StageError, StageInputError, run_stage
 
 SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
-_BAD_INPUT = (CheckpointError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
+_BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(options)
     except _BAD_INPUT as error:
-        print(error, file=sys.stderr)
+        print(" ".join(str(error).split()), file=sys.stderr)
         return 2
     except StageError as error:
         print(error, file=sys.stderr)
@@ -69,7 +71,17 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_evaluate)
 
 
+def _check_numbers(options: argparse.Namespace) -> None:
+    ranges = {"samples": (1, 10_000), "limit": (0, math.inf), "seed": (0, 2**31 - 1), "temperature": (0, 100)}
+    for name, (low, high) in ranges.items():
+        value = getattr(options, name)
+        if not low <= value <= high:
+            expected = f"{low} or more" if high == math.inf else f"{low} to {high}"
+            raise EvaluationError(f"--{name} is {value}, expected {expected}")
+
+
 def _evaluate(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     profile = load_profile(options.profile)
     environment = get(options.environment)
     ref = resolve(options.model or profile.model)
@@ -112,7 +124,10 @@ def _print(report: EvalReport) -> None:
 
 
 def _stage(options: argparse.Namespace) -> None:
-    spec = StageSpec.model_validate_json(options.spec.read_text(encoding="utf-8"))
+    try:
+        spec = StageSpec.model_validate_json(read_text(options.spec))
+    except ValidationError as error:
+        raise StageInputError(f"--spec {options.spec} is no stage spec: {explain(error)}") from error
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(f"stage {spec.stage}", total=spec.grpo.steps)
 

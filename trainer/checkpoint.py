@@ -7,15 +7,18 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import safe_open
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
+from jinja2 import TemplateError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from trainer.files import hash_file
 from trainer.spec import ModelRef
@@ -35,6 +38,20 @@ _CONTENT = (
     "merges.txt",
 )
 _TIED = "lm_head.weight"
+_DAMAGE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TemplateError,
+)
+"""What the libraries raise for files that are cut off, of another shape or contradict each other."""
 
 
 class CheckpointError(ValueError):
@@ -114,26 +131,109 @@ def load(
     Raises:
         CheckpointError: the directory does not load.
     """
-    try:
-        model = AutoModelForCausalLM.from_pretrained(ref.path, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"checkpoint {ref.path} does not load: {error}") from error
+    check_device(device)
+    model = _model(ref, dtype=dtype)
     torch.nn.Module.to(model, device)
-    return model, load_tokenizer(ref)
+    tokenizer = load_tokenizer(ref)
+    _check_pair(ref, model, tokenizer)
+    return model, tokenizer
+
+
+def check(ref: ModelRef, *, device: str = "cpu") -> None:
+    """Raises CheckpointError if `load` would, at half its time and without memory for the weights."""
+    check_device(device)
+    _check_pair(ref, _model(ref, dtype=torch.float32, device_map="meta"), load_tokenizer(ref))
+
+
+def check_device(device: str) -> None:
+    """Raises CheckpointError if this machine does not have the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError("device is 'cuda', but torch finds no CUDA device on this machine; expected 'cpu'")
 
 
 def load_tokenizer(ref: ModelRef) -> PreTrainedTokenizerBase:
     """The tokenizer alone; see `load`."""
-    try:
+    with _refusing(f"the tokenizer of {ref.path} does not load"):
         tokenizer = AutoTokenizer.from_pretrained(ref.path, local_files_only=True, padding_side="left")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"the tokenizer of {ref.path} does not load: {error}") from error
+        size = len(tokenizer)
+    if size == len(tokenizer.all_special_tokens):
+        raise CheckpointError(f"the tokenizer of {ref.path} has an empty vocabulary; expected tokenizer.json beside it")
     tokenizer.clean_up_tokenization_spaces = False
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.chat_template is None:
         raise CheckpointError(f"the tokenizer of {ref.path} has no chat template; add chat_template.jinja")
+    with _refusing(f"the chat template of {ref.path} cannot be rendered"):
+        prompt: Any = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "plan"}], add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+    if not prompt["input_ids"]:
+        raise CheckpointError(f"the chat template of {ref.path} renders a message to no tokens at all")
     return tokenizer
+
+
+def _model(ref: ModelRef, *, dtype: torch.dtype, device_map: str | None = None) -> PreTrainedModel:
+    with _quiet(), _refusing(f"checkpoint {ref.path} does not load"):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            ref.path,
+            dtype=dtype,
+            local_files_only=True,
+            device_map=device_map,
+            output_loading_info=True,
+            # Mismatches are refused below, by name; the library's own refusal names none.
+            ignore_mismatched_sizes=True,
+        )
+    model: PreTrainedModel = loaded[0]
+    found: dict[str, Any] = loaded[1]
+    if found["mismatched_keys"]:
+        name, stored, expected = min(found["mismatched_keys"])
+        raise CheckpointError(
+            f"checkpoint {ref.path} does not load: {name} has shape {tuple(stored)}, expected {tuple(expected)} by its "
+            f"config.json; {len(found['mismatched_keys'])} tensors differ"
+        )
+    if found["missing_keys"]:
+        raise CheckpointError(
+            f"checkpoint {ref.path} does not load: {len(found['missing_keys'])} tensors that its config.json asks for "
+            f"are missing, such as {min(found['missing_keys'])}"
+        )
+    return model
+
+
+def _check_pair(ref: ModelRef, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    embeddings: Any = model.get_input_embeddings()
+    rows = int(embeddings.weight.shape[0])
+    if len(tokenizer) > rows:
+        raise CheckpointError(f"the tokenizer of {ref.path} has {len(tokenizer)} tokens, the model embeds only {rows}")
+    odd = [token for token in stop_tokens(model, tokenizer) if not isinstance(token, int) or not 0 <= token < rows]
+    if odd:
+        raise CheckpointError(f"checkpoint {ref.path} has eos_token_id {odd[0]!r}, expected a number below {rows}")
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # The tokenizers library raises Exception itself, which has no narrower name.
+        if type(error) is not Exception and not isinstance(error, _DAMAGE):
+            raise
+        text = " ".join(str(error).split())
+        kind = "" if isinstance(error, OSError | ValueError) else f"{type(error).__name__} "
+        raise CheckpointError(f"{what}: {kind}{text[:400]}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No table of loaded weights and no progress bar on the terminal."""
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def stop_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

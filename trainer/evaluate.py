@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from envsim.api import Environment, Fault, Instance, Message, Progress, Style
 from trainer.files import read_lines, write_atomic
 from trainer.policy import Completion, Policy
-from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, canonical_hash
+from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, canonical_hash, explain
 
 CHUNK = 128
 """Instances between two flushes. A constant, because seeds and resumption depend on it."""
@@ -171,11 +171,11 @@ def read_rollouts(path: Path) -> list[Rollout]:
         EvaluationError: a line is no rollout.
     """
     rows = []
-    for number, line in enumerate(read_lines(path)[1:], start=2):
+    for number, line in enumerate(_lines(path)[1:], start=2):
         try:
             rows.append(Rollout.model_validate_json(line))
         except ValidationError as error:
-            raise EvaluationError(f"{path}, line {number} is no rollout: {error}") from error
+            raise EvaluationError(f"{path}, line {number} is no rollout: {explain(error)}") from error
     return rows
 
 
@@ -247,7 +247,7 @@ def _resume(path: Path, header: Header, *, total: int) -> int:
     if not path.exists():
         write_atomic(path, first)
         return 0
-    lines = read_lines(path)
+    lines = _lines(path)
     if not lines or lines[0] != first.rstrip("\n"):
         raise EvaluationError(
             f"{path} belongs to another evaluation: it begins {(lines or [''])[0][:300]!r}, expected "
@@ -266,7 +266,22 @@ def _finished(directory: Path, set_name: str, keep_failures: bool) -> EvalReport
     path = report_path(directory, set_name)
     if not path.exists() or (keep_failures and not failures_path(directory, set_name).exists()):
         return None
-    return EvalReport.model_validate_json(path.read_text(encoding="utf-8"))
+    try:
+        return EvalReport.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise EvaluationError(
+            f"{path} is no report: {explain(error)}; remove it, and it is written again from the rollouts beside it"
+        ) from error
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_lines(path)
+    except UnicodeDecodeError as error:
+        raise EvaluationError(
+            f"{path} is damaged: byte {error.object[error.start]:#04x} is no UTF-8; restore it, or remove it to "
+            "evaluate anew"
+        ) from error
 
 
 def _write_failures(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from trainer.files import read_lines, write_atomic
 from trainer.spec import Frozen
@@ -20,6 +20,9 @@ HEARTBEAT = "heartbeat.json"
 
 class StepMetrics(Frozen):
     """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
+
+    # A step that diverges is told of as well.
+    model_config = ConfigDict(allow_inf_nan=True)
 
     step: int
     steps: int

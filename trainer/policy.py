@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import torch
 from openai import OpenAI, OpenAIError
-from pydantic import Field
+from pydantic import BaseModel, Field, ValidationError
 from transformers import PreTrainedModel
 
 from envsim.api import Message
@@ -34,6 +34,27 @@ class Completion(Frozen):
     prompt_tokens: int = Field(ge=0)
     tokens: int = Field(ge=0)
     finish_reason: FinishReason
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = Field(ge=0, strict=True)
+    completion_tokens: int = Field(ge=0, strict=True)
+
+
+class _Answer(BaseModel):
+    """What a server's answer must have; what it has besides is of no interest."""
+
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
 
 
 class PolicyError(RuntimeError):
@@ -246,11 +267,12 @@ class OpenAIPolicy:
                 "json_schema": {"name": "answer", "schema": schema, "strict": True},
             }
         try:
-            answer = self._client.chat.completions.create(**request, extra_body=self._extra)
+            raw = self._client.chat.completions.with_raw_response.create(**request, extra_body=self._extra)
         except OpenAIError as error:
             raise PolicyError(
-                f"the server at {self._client.base_url} failed for model {self.model!r}: {error}"
+                f"the server at {self._client.base_url} failed for model {self.model!r}: {_line(error)}"
             ) from error
+        answer = self._read(raw.content)
         choice = answer.choices[0]
         if choice.finish_reason not in get_args(FinishReason):
             raise PolicyError(f"finish reason {choice.finish_reason!r} from the server; expected stop or length")
@@ -265,3 +287,20 @@ class OpenAIPolicy:
             tokens=answer.usage.completion_tokens,
             finish_reason=choice.finish_reason,
         )
+
+    def _read(self, body: bytes) -> _Answer:
+        # By hand, because the client builds its objects from any JSON without a look at it.
+        try:
+            return _Answer.model_validate_json(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the body"
+            raise PolicyError(
+                f"the server at {self._client.base_url} does not answer as a chat completion for model {self.model!r}: "
+                f"{where}: {_line(first['msg'])}; it begins {body[:80]!r}"
+            ) from error
+
+
+def _line(what: object) -> str:
+    text = " ".join(str(what).split())
+    return text if len(text) <= 400 else text[:397] + "..."

@@ -11,11 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from envsim.api import Style
+from envsim.documents import DocumentError, parse_yaml, read_text
 from trainer.spec import (
+    MAX_THREADS,
+    MAX_TOKENS,
     DataRef,
     Frozen,
     GenerationSettings,
@@ -26,6 +28,8 @@ from trainer.spec import (
     StageSpec,
     TransformersRollouts,
     VllmColocate,
+    contradiction,
+    short,
 )
 
 
@@ -66,7 +70,7 @@ class ProbeSettings(Frozen):
 class RoleGeneration(Frozen):
     """How much the same checkpoint may say as a role; a role's file sets its temperature."""
 
-    max_new_tokens: int = Field(gt=0)
+    max_new_tokens: int = Field(gt=0, le=MAX_TOKENS)
 
 
 class Profile(Frozen):
@@ -77,7 +81,7 @@ class Profile(Frozen):
     """A source for `trainer.checkpoint.resolve`."""
     style: Style
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: int = Field(2, gt=0)
+    threads: int = Field(2, gt=0, le=MAX_THREADS)
     grpo: GrpoSettings
     bounds: StageBounds
     generation: GenerationSettings
@@ -96,6 +100,12 @@ class Profile(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device)) is not None:
+            raise ValueError(why)
+        return self
+
 
 def load_profile(name_or_path: str | Path) -> Profile:
     """A shipped profile by name, or a YAML file.
@@ -103,24 +113,31 @@ def load_profile(name_or_path: str | Path) -> Profile:
     Raises:
         ProfileError: no such profile, no YAML, or an unknown or wrong value; says which and what was expected.
     """
-    shipped = shipped_profiles()
-    if str(name_or_path) in shipped:
-        source, text = str(name_or_path), shipped[str(name_or_path)]
-    elif Path(name_or_path).is_file():
-        source, text = str(name_or_path), Path(name_or_path).read_text(encoding="utf-8")
-    else:
-        raise ProfileError(
-            f"no profile {str(name_or_path)!r}{_hint(str(name_or_path), list(shipped))}; expected one of "
-            f"{sorted(shipped)} or a YAML file"
-        )
+    source, shipped = str(name_or_path), shipped_profiles()
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ProfileError(f"profile {source} is no YAML: {error}") from error
+        if source in shipped:
+            data = parse_yaml(shipped[source], source)
+        elif _is_file(source):
+            data = parse_yaml(read_text(Path(source)), source)
+        else:
+            raise ProfileError(
+                f"no profile {short(source)}{_hint(source, list(shipped))}; expected one of {sorted(shipped)} or a "
+                "YAML file"
+            )
+    except DocumentError as error:
+        raise ProfileError(f"profile {error}") from error
     try:
         return Profile.model_validate(data)
     except ValidationError as error:
         raise ProfileError(f"profile {source}: {_explain(error)}") from error
+
+
+def _is_file(source: str) -> bool:
+    try:
+        return Path(source).is_file()
+    except (OSError, ValueError):
+        # A name too long for the file system, or with a null character.
+        return False
 
 
 def shipped_profiles() -> dict[str, str]:
@@ -185,7 +202,7 @@ def _explain(error: ValidationError) -> str:
         hint = ""
         if item["type"] == "extra_forbidden":
             hint = _hint(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
-        lines.append(f"{where or 'profile'} = {_short(item['input'])}: {item['msg']}{hint}")
+        lines.append(f"{where or 'profile'} = {short(item['input'])}: {item['msg']}{hint}")
     return "; ".join(lines)
 
 
@@ -204,8 +221,3 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
 def _hint(word: str, known: list[str]) -> str:
     near = get_close_matches(word, known, n=1)
     return f", did you mean {near[0]!r}?" if near else ""
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -8,21 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
+MAX_TOKENS = 131_072
+"""More than any model answers; a limit beyond it is a slip of the pen."""
+MAX_THREADS = 1024
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def canonical_hash(value: Any) -> str:
     """sha256 of the sorted, compact JSON of a value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def explain(error: ValidationError) -> str:
+    """All problems of a validation error in one line: where, the value, what was expected."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in item['loc']) or 'it'} = {short(item['input'])}: "
+        f"{' '.join(item['msg'].split())}"
+        for item in error.errors()
+    )
+
+
+def short(value: Any) -> str:
+    """A value as Python writes it, cut to what an error line can hold."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class ModelRef(Frozen):
@@ -44,11 +62,17 @@ class RewardWeights(Frozen):
     valid: float = Field(1.0, ge=0)
     optimal: float = Field(0.5, ge=0)
 
+    @model_validator(mode="after")
+    def _rewards_something(self) -> Self:
+        if self.valid + self.optimal == 0:
+            raise ValueError("valid and optimal are both 0, so every answer earns the same; expected one above 0")
+        return self
+
 
 class GenerationSettings(Frozen):
     """How a policy answers a task prompt."""
 
-    max_new_tokens: int = Field(128, gt=0)
+    max_new_tokens: int = Field(128, gt=0, le=MAX_TOKENS)
     temperature: float = Field(1.0, ge=0)
     chat_template_kwargs: dict[str, Any] = {}
 
@@ -65,11 +89,12 @@ class GrpoSettings(Frozen):
     """What the learning rate does within a stage after its warm-up; every stage begins anew."""
     micro_batch: int | None = Field(None, gt=0)
     """Completions in one forward and backward pass; None = the whole batch."""
-    loss_type: str = "dapo"
+    loss_type: Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo"] = "dapo"
+    """TRL's losses that weigh tokens one by one."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
     beta: float = Field(0.0, ge=0)
-    epsilon_high: float | None = None
-    max_grad_norm: float = 1.0
+    epsilon_high: float | None = Field(None, gt=0)
+    max_grad_norm: float = Field(1.0, ge=0)
     save_every: int = Field(10, gt=0)
     bf16: bool = False
     gradient_checkpointing: bool = False
@@ -77,8 +102,8 @@ class GrpoSettings(Frozen):
 
 class VllmColocate(Frozen):
     kind: Literal["vllm_colocate"] = "vllm_colocate"
-    gpu_memory_utilization: float = 0.35
-    max_model_length: int = 10240
+    gpu_memory_utilization: float = Field(0.35, gt=0, le=1)
+    max_model_length: int = Field(10240, gt=0)
     sleep: bool = True
 
 
@@ -91,14 +116,30 @@ class LoraSettings(Frozen):
     alpha: int = Field(64, gt=0)
 
 
+def contradiction(
+    grpo: GrpoSettings, generation: GenerationSettings, rollouts: TransformersRollouts | VllmColocate, device: str
+) -> str | None:
+    """Why numbers that are each in range cannot be trained with together, in one line; None if they can."""
+    micro = grpo.micro_batch or grpo.batch
+    if grpo.batch % grpo.group:
+        return f"grpo.batch {grpo.batch} is no multiple of grpo.group {grpo.group}; groups must be whole"
+    if grpo.batch % micro:
+        return f"grpo.batch {grpo.batch} is no multiple of grpo.micro_batch {micro}"
+    if generation.temperature == 0:
+        return "generation.temperature is 0: greedy answers of a group are all alike; expected > 0"
+    if rollouts.kind == "vllm_colocate" and device != "cuda":
+        return f"rollouts vllm_colocate need device cuda, got {device}; use rollouts transformers"
+    return None
+
+
 class StageSpec(Frozen):
     """Everything that decides what a stage computes."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     environment: str
     style: Literal["compact", "full"]
-    stage: int
-    seed: int
+    stage: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**32)
     init_model: ModelRef
     dataset: DataRef
     reward: RewardWeights
@@ -107,7 +148,7 @@ class StageSpec(Frozen):
     rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: int = Field(2, gt=0)
+    threads: int = Field(2, gt=0, le=MAX_THREADS)
 
     def identity(self) -> str:
         """Hash of the spec with contents in place of paths."""
@@ -119,7 +160,7 @@ class StageSpec(Frozen):
 class StageResult(Frozen):
     """Written last and atomically; a stage is done exactly if this file parses and says it did all its steps."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     spec_hash: str
     stage: int
     steps: int
@@ -147,7 +188,7 @@ class CellStats(Frozen):
 class EvalReport(Frozen):
     """A checkpoint on a frozen set. ``macro_*`` is the mean over cells. Rollouts lie in a JSONL beside it."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     set: str
     model_sha256: str
     temperature: float

@@ -29,7 +29,7 @@ from trainer.attempts import (
 )
 from trainer.checkpoint import CheckpointError, verify
 from trainer.metrics import read_attempt, read_heartbeat
-from trainer.spec import StageResult, StageSpec
+from trainer.spec import StageResult, StageSpec, contradiction
 from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
 
 OnProgress = Callable[[dict[str, Any]], None]
@@ -92,23 +92,14 @@ def run_stage(
 def check_spec(spec: StageSpec) -> None:
     """Raises StageInputError for numbers that do not go together or would train nothing."""
     grpo = spec.grpo
-    micro = grpo.micro_batch or grpo.batch
-    if grpo.batch % grpo.group:
-        raise StageInputError(
-            f"grpo.batch {grpo.batch} is no multiple of grpo.group {grpo.group}; groups must be whole"
-        )
-    if grpo.batch % micro:
-        raise StageInputError(f"grpo.batch {grpo.batch} is no multiple of grpo.micro_batch {micro}")
+    if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device)) is not None:
+        raise StageInputError(why)
     needed = grpo.steps * grpo.batch // grpo.group
     if spec.dataset.n < needed:
         raise StageInputError(
             f"the dataset has {spec.dataset.n} prompts, expected at least {needed} = {grpo.steps} steps x {grpo.batch} "
             f"completions / {grpo.group} a prompt; generate more or train fewer steps"
         )
-    if spec.generation.temperature == 0:
-        raise StageInputError("generation.temperature is 0: greedy answers of a group are all alike; expected > 0")
-    if spec.rollouts.kind == "vllm_colocate" and spec.device != "cuda":
-        raise StageInputError(f"rollouts vllm_colocate need device cuda, got {spec.device}; use rollouts transformers")
 
 
 class Supervision:

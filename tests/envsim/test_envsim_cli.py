@@ -64,7 +64,7 @@ def test_generate_show_solve_verify(tmp_path: Path, capsys: pytest.CaptureFixtur
     answers.write_text('{"id": "other", "plan": ""}\n')
     assert "expected" in _refused(capsys, "verify", out, answers)
     answers.write_text("{\n")
-    assert "answers.jsonl:1: not JSON" in _refused(capsys, "verify", out, answers)
+    assert "answers.jsonl:1 is no valid JSON" in _refused(capsys, "verify", out, answers)
 
 
 def test_solve_a_bare_layout_and_draw_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text("sizes: {3: {hole_ratio: 0.7}}")
     assert "hole_ratio" in _refused(capsys, "generate", "--config", path)
     path.write_text("a: [")
-    assert "neither JSON nor YAML" in _refused(capsys, "generate", "--config", path)
+    assert "is no valid YAML" in _refused(capsys, "generate", "--config", path)
     path.write_text(json.dumps(LAYOUT | {"goals": [[0, 2], [5, 0]]}))
     assert "outside the 2x3 map" in _refused(capsys, "solve", path)
     path.write_text("[1]")
@@ -106,3 +106,40 @@ def test_sets_and_bench_print_tables(
     rates = bench(seconds=0.01)
     assert all(rate.per_second > 0 for rate in rates)
     assert [rate.goal for rate in rates if rate.goal] == [1_500, 50_000]
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_no_time_measures_nothing(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"is {float(seconds)} s, expected a positive number" in _refused(capsys, "bench", "--seconds", seconds)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("", "is empty"), ("[" * 100_000, "nested"), ('{"a":' * 100_000, "nested")]
+)
+@pytest.mark.parametrize("command", ["show", "solve", "verify"])
+def test_files_without_instances(
+    tmp_path: Path, command: str, content: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "made.jsonl"
+    path.write_text(content)
+    printed = _refused(capsys, command, path, *([path] if command == "verify" else []))
+    assert says in printed
+    assert str(path) in printed
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "is empty"), ('{"id": [1], "answer": "x"}', "id [1] is not in"), ("[" * 100_000, "nested")],
+)
+def test_answers_that_are_none(tmp_path: Path, content: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    layout, answers = tmp_path / "layout.json", tmp_path / "answers.jsonl"
+    layout.write_text(json.dumps(LAYOUT))
+    answers.write_text(content)
+    assert says in _refused(capsys, "verify", layout, answers)
+
+
+@pytest.mark.parametrize("content", [b"[" * 5000, b"a: 2026-13-45", b"a: " + b"9" * 5000, b"\xff", b"a: 1\na: 2"])
+def test_configurations_that_are_none(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+    assert str(path) in _refused(capsys, "generate", "--config", path)

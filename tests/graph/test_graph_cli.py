@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import yaml
 
 from agents.roles import load_roles
 from agents.schemas import Critique
-from graph import run
+from graph import run, session
 from graph.build import build, recursion_limit
 from graph.exits import Exit
 from graph.progress import Stopped
 from graph.review import reviewed
+from trainer.stage import StageInputError
 
 TOPOLOGY = Path(__file__).parent / "topology.mmd"
 
@@ -147,3 +149,34 @@ def test_a_revision_needs_a_gate_or_a_condition() -> None:
 def test_the_recursion_limit_covers_every_run() -> None:
     longest = 1 + 5 + 3 * (3 + 3 * 3 + 7) + 1
     assert recursion_limit(stages=3, max_revisions=2) > longest
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("model.safetensors", b""), ("tokenizer.json", b"{}"), ("chat_template.jinja", b"{% if %}")]
+)
+def test_a_damaged_checkpoint_binds_no_run_directory(
+    tmp_path: Path, profile: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = yaml.safe_load(profile.read_text())
+    model = Path(shutil.copytree(data["model"], tmp_path / "model"))
+    (model / name).write_bytes(content)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump(data | {"model": str(model)}))
+    config = settings_file(tmp_path, environment="parity:Parity", profile=str(mine))
+    assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
+    printed = capsys.readouterr().err
+    assert str(model) in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stage_that_cannot_be_trained_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    async def drive(*_: object) -> None:
+        raise StageInputError("the dataset has 3 prompts,\nexpected 8")
+
+    monkeypatch.setattr(session, "drive", drive)
+    config = settings_file(tmp_path, **base)
+    assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
+    assert "has 3 prompts, expected 8" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from graph.settings import SettingsError, differences, load_settings
         ("seed: many", "seed = 'many'"),
         ("approval: sometimes", "'never' or 'always'"),
         ("reward: {valid: -1}", "reward.valid = -1"),
+        ("acceptance: {standard_errors: .inf}", "acceptance.standard_errors = inf"),
         ("- 1", "expected a mapping"),
         ("a: [1", "no valid YAML"),
     ],

@@ -6,13 +6,14 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_model import make_checkpoint
 
-from trainer.checkpoint import CheckpointError, hash_model, load, reference, resolve, verify, weight_distance
+from trainer.checkpoint import CheckpointError, check, hash_model, load, reference, resolve, verify, weight_distance
 from trainer.spec import ModelRef
 
 
@@ -89,6 +90,78 @@ def test_a_tokenizer_without_a_chat_template_is_refused(copy: Path) -> None:
     (copy / "chat_template.jinja").unlink()
     with pytest.raises(CheckpointError, match="no chat template"):
         load(reference(copy))
+
+
+def test_damage_is_found_before_the_weights_are_read(tiny: ModelRef) -> None:
+    check(tiny)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("model.safetensors", b"", "header"),
+        ("model.safetensors", None, "metadata"),
+        ("config.json", b"[]", "TypeError"),
+        ("config.json", b"\xff", "JSON"),
+        ("config.json", b"[" * 100_000, "RecursionError"),
+        ("tokenizer.json", b"{}", "KeyError"),
+        ("tokenizer.json", b"[]", "TypeError"),
+        ("tokenizer.json", b'{"added_tokens": [], "model": {}}', "the tokenizer"),
+        ("tokenizer_config.json", b"[]", "TypeError"),
+        ("generation_config.json", b"[]", "TypeError"),
+        ("generation_config.json", b'{"eos_token_id": "x"}', "eos_token_id 'x'"),
+        ("generation_config.json", b'{"eos_token_id": 100000}', "eos_token_id 100000"),
+        ("chat_template.jinja", b"{% if %}", "TemplateSyntaxError"),
+        ("chat_template.jinja", b"{{ messages[0].x.y }}", "UndefinedError"),
+        ("chat_template.jinja", b"{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("chat_template.jinja", b"", "no tokens"),
+    ],
+)
+@pytest.mark.parametrize("look", [check, load])
+def test_damaged_files_are_named_in_one_line(
+    copy: Path, name: str, content: bytes | None, says: str, look: Any
+) -> None:
+    (copy / name).write_bytes((copy / name).read_bytes()[:-100] if content is None else content)
+    with pytest.raises(CheckpointError, match=says) as caught:
+        look(reference(copy))
+    assert str(copy) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"hidden_size": "x"}, "hidden_size"),
+        ({"vocab_size": 10}, "has shape .*, expected .* by its config.json"),
+        ({"vocab_size": -1}, "does not load"),
+        ({"num_hidden_layers": 9}, "tensors that its config.json asks for are missing"),
+        ({"hidden_act": "foo"}, "KeyError 'foo'"),
+        ({"dtype": "foo"}, "does not load"),
+        ({"pad_token_id": 100_000}, "does not load"),
+    ],
+)
+def test_a_configuration_that_contradicts_the_weights_is_refused(
+    copy: Path, change: dict[str, Any], says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(CheckpointError, match=says) as caught:
+        check(reference(copy))
+    assert "\n" not in str(caught.value)
+    assert "MISMATCH" not in capfd.readouterr().err
+
+
+def test_a_tokenizer_without_its_vocabulary_is_refused(copy: Path) -> None:
+    for path in copy.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(CheckpointError):
+        check(reference(copy))
+
+
+def test_a_device_that_is_not_there_is_refused(tiny: ModelRef, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CheckpointError, match="no CUDA device"):
+        check(tiny, device="cuda")
 
 
 @pytest.mark.parametrize("source", ["seedlng", "./nowhere", "a/b/c"])

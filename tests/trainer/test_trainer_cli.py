@@ -94,3 +94,62 @@ def test_stage_prints_its_result(
     assert main(arguments) == 2
     path.write_text("{}")
     assert main(arguments) == 2
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--samples", "0"), ("--samples", "-1"), ("--seed", str(10**40)), ("--limit", "-670"), ("--temperature", "nan")],
+)
+def test_numbers_out_of_range_are_refused(
+    profile: str, tiny: ModelRef, tmp_path: Path, option: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(evaluation(profile, tiny, tmp_path, **dict([option]))) == 2
+    assert capsys.readouterr().err.startswith(f"{option[0]} is {option[1]}, expected ")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("anchor.eval.json", b'{"schema_version": 1'),
+        ("anchor.eval.json", b"\xff"),
+        ("anchor.rollouts.jsonl", b"\xff\n"),
+    ],
+)
+def test_damaged_evaluations_are_named(
+    profile: str, tiny: ModelRef, tmp_path: Path, damage: tuple[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(evaluation(profile, tiny, tmp_path)) == 0
+    capsys.readouterr()
+    name, content = damage
+    (tmp_path / "out" / name).write_bytes(content)
+    assert main(evaluation(profile, tiny, tmp_path)) == 2
+    printed = capsys.readouterr().err
+    assert [line for line in printed.splitlines() if name in line and "remove it" in line]
+    assert (tmp_path / "out" / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (b"\xff\x00", "no UTF-8"),
+        (b"[]", "is no stage spec"),
+        (b"[" * 100_000, "is no stage spec"),
+        ({"seed": -1}, "seed = -1"),
+        ({"schema_version": 99}, "schema_version = 99"),
+        ({"threads": 100_000}, "threads = 100000"),
+        ({"grpo": {"steps": 1, "learning_rate": float("inf")}}, "grpo.learning_rate = inf"),
+    ],
+)
+def test_bad_specs_are_refused_in_one_line(
+    make_spec: Callable[..., StageSpec], tmp_path: Path, change: Any, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, directory = tmp_path / "spec.json", tmp_path / "stage"
+    data = make_spec().model_dump(mode="json")
+    path.write_bytes(change if isinstance(change, bytes) else json.dumps(data | change).encode())
+    assert main(["stage", "--spec", str(path), "--directory", str(directory)]) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert str(path) in printed
+    assert printed.count("\n") == 1
+    assert "http" not in printed
+    assert not directory.exists()

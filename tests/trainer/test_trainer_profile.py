@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_rate_scale_and_steps_reach_the_stage() -> None:
         ("generation", "temperature", -1, "generation.temperature = -1"),
         ("grpo", "steps", 10_000, "lies outside bounds"),
         ("bounds", "min_steps", 10_000, "exceeds max_steps"),
+        ("grpo", "batch", 33, "grpo.batch 33 is no multiple of grpo.group 16"),
+        ("grpo", "micro_batch", 48, "no multiple of grpo.micro_batch 48"),
+        ("grpo", "loss_type", "x", "grpo.loss_type = 'x'"),
+        ("grpo", "learning_rate", math.inf, "grpo.learning_rate = inf"),
+        ("grpo", "max_grad_norm", math.nan, "grpo.max_grad_norm = nan"),
+        ("grpo", "epsilon_high", -3, "grpo.epsilon_high = -3"),
+        ("reward", "valid", math.inf, "reward.valid = inf"),
+        (None, "reward", {"valid": 0, "optimal": 0}, "both 0"),
+        ("generation", "temperature", 0, "generation.temperature is 0"),
+        ("generation", "max_new_tokens", 10**9, "generation.max_new_tokens = 1000000000"),
+        ("roles", "max_new_tokens", 10**9, "roles.max_new_tokens = 1000000000"),
+        (None, "threads", 100_000, "threads = 100000"),
+        (None, "rollouts", {"kind": "vllm_colocate"}, "need device cuda, got cpu"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, section: str | None, key: str, value: object, message: str) -> None:
@@ -60,5 +74,25 @@ def test_unknown_names_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="did you mean 'seedling'"):
         load_profile("seedlng")
     (tmp_path / "broken.yaml").write_text("a: [")
-    with pytest.raises(ProfileError, match="is no YAML"):
+    with pytest.raises(ProfileError, match="is no valid YAML"):
         load_profile(tmp_path / "broken.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"\x89PNG\xff", "no UTF-8"), (b"[" * 5000, "nested"), (b"seed: " + b"9" * 5000, "YAML"), (b"", "valid dict")],
+)
+def test_files_that_are_no_profile_are_named(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ProfileError, match=says) as caught:
+        load_profile(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_names_that_no_file_can_have_are_unknown_profiles(name: str) -> None:
+    with pytest.raises(ProfileError, match="no profile") as caught:
+        load_profile(name)
+    assert len(str(caught.value)) < 300

@@ -20,6 +20,7 @@ class Server(ThreadingHTTPServer):
     counts = True
     finish_reason = "stop"
     status = 200
+    body: bytes | None = None
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -54,6 +55,7 @@ class Handler(BaseHTTPRequestHandler):
                 else None,
             }
         ).encode()
+        body = body if self.server.body is None else self.server.body
         self.send_response(self.server.status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -116,3 +118,41 @@ def test_failures_name_the_server(server: Server, policy: OpenAIPolicy) -> None:
     server.status = 400
     with pytest.raises(PolicyError, match="some-model"):
         policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+
+
+def completion(**changes: Any) -> bytes:
+    choice = {"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 7}
+    known = {"choices": [choice | changes.pop("choice", {})], "usage": usage | changes.pop("counts", {})}
+    return json.dumps(known | changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"<html>Bad gateway</html>", "Bad gateway"),
+        (b"", "the body"),
+        (b"[1, 2]", "the body"),
+        (b'{"foo": 1}', "choices"),
+        (completion()[:40], "the body"),
+        (b"\xff\x00\x9c", "the body"),
+        (b"[" * 100_000, "the body"),
+        (completion(choices=None), "choices"),
+        (completion(choices=[]), "choices"),
+        (completion(choice={"message": None}), "choices.0.message"),
+        (completion(choice={"message": {"content": ["x"]}}), "choices.0.message.content"),
+        (completion(choice={"finish_reason": 3}), "choices.0.finish_reason"),
+        (completion(counts={"completion_tokens": -1}), "usage.completion_tokens"),
+        (completion(counts={"prompt_tokens": "3"}), "usage.prompt_tokens"),
+        (completion(usage="many"), "usage"),
+        (completion(usage=None), "no usage"),
+    ],
+)
+def test_an_answer_that_is_none_is_said_to_be_so(server: Server, policy: OpenAIPolicy, body: bytes, says: str) -> None:
+    server.body = body
+    with pytest.raises(PolicyError) as caught:
+        policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+    assert says in str(caught.value)
+    assert "some-model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
