@@ -3,7 +3,7 @@
 ``python -m agents.bench --model seedling`` prints one JSON object: for each role the share of valid answers with and
 without the schema's constraint and the agreement with the teacher's rule; and *direction*: how often a proposal moves
 the right way when one cell's evidence turns from hopeless to learnable. ``--random`` does the same with the model's
-architecture at random weights, for a schema alone makes anything parse.
+architecture at random weights, for a schema alone makes anything parse. Exit codes: 0 done, 2 bad input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agents.schemas import Budget, Critique, Diagnosis, Evidence, Proposal
 from agents.structured import output_schema, read_answer
 from envsim import registry
 from envsim.api import Environment, Message
-from trainer.checkpoint import resolve
+from trainer.checkpoint import CheckpointError, resolve
 from trainer.policy import Policy, TransformersPolicy
 from trainer.seedling.baseline import randomised
 
@@ -185,16 +185,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--random", action="store_true", help="bench the architecture at random weights as well")
     args = parser.parse_args(argv)
+    for name, least in (("n", 1), ("seed", 0), ("threads", 1)):
+        if getattr(args, name) < least:
+            return _refused(f"--{name} {getattr(args, name)}, expected at least {least}")
     environment = registry.get("lake")
     measure: Callable[[Any], dict[str, Any]] = lambda ref: bench(  # noqa: E731  one expression, two callers
         TransformersPolicy(ref, threads=args.threads, batch_size=32), environment, args.n, args.seed
     )
-    found = {"model": measure(resolve(args.model))}
-    if args.random:
-        with tempfile.TemporaryDirectory() as folder:
-            found["random_weights"] = measure(randomised(resolve(args.model), Path(folder) / "random", args.seed))
+    try:
+        found = {"model": measure(resolve(args.model))}
+        if args.random:
+            with tempfile.TemporaryDirectory() as folder:
+                found["random_weights"] = measure(randomised(resolve(args.model), Path(folder) / "random", args.seed))
+    except CheckpointError as error:
+        return _refused(f"--model: {' '.join(str(error).split())}")
     print(json.dumps(found, indent=1))
     return 0
+
+
+def _refused(line: str) -> int:
+    print(f"error: {line}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

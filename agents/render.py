@@ -1,7 +1,8 @@
 """Role inputs -> messages. Prompts are Jinja2 files in a sandbox in which an undefined variable is an error.
 
-A template's variables must equal the role's declared inputs; ``template_errors`` checks it when roles are loaded, for
-both styles, so that no prompt fails for the first time in the middle of a run. Values reach a template as plain JSON.
+A template is one file and its variables equal the role's declared inputs; ``template_errors`` checks it when roles are
+loaded and renders both styles with example inputs, so that no prompt fails for the first time in the middle of a run.
+Values reach a template as plain JSON.
 """
 
 from __future__ import annotations
@@ -12,13 +13,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateNotFound, TemplateSyntaxError, UndefinedError, meta
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import BaseModel
 
+from agents.examples import example_inputs
 from agents.rolespec import STYLES, RoleSpec
 from agents.teacher import percent, percent5
 from envsim.api import Message, Style
+from envsim.documents import DocumentError, read_text
+
+RENDER_FAULTS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What a template's own expressions may raise."""
 
 
 def render_messages(role: RoleSpec, style: Style, inputs: Mapping[str, Any]) -> list[Message]:
@@ -33,6 +48,13 @@ def render_messages(role: RoleSpec, style: Style, inputs: Mapping[str, Any]) -> 
         msg = f"role {role.name!r}: inputs missing {missing}, not declared {extra}; it declares {list(role.inputs)}"
         raise ValueError(msg)
     values = {name: to_plain(value) for name, value in inputs.items()}
+    try:
+        return _messages(role, style, values)
+    except ValueError as error:
+        raise ValueError(f"role {role.name!r}: {error}") from error
+
+
+def _messages(role: RoleSpec, style: Style, values: Mapping[str, Any]) -> list[Message]:
     environment = _environment(tuple(role.prompt_directories(style)))
     messages = []
     for kind, file in (("system", role.prompt.system), ("user", role.prompt.user)):
@@ -40,44 +62,73 @@ def render_messages(role: RoleSpec, style: Style, inputs: Mapping[str, Any]) -> 
             text = environment.get_template(file).render(values).strip()
         except TemplateNotFound as error:
             raise ValueError(_not_found(role, style, file)) from error
-        except UndefinedError as error:
-            raise ValueError(f"role {role.name!r}: prompt {style}/{file}: {error}") from error
+        except RENDER_FAULTS as error:
+            raise ValueError(f"prompt {style}/{file}: {error or type(error).__name__}") from error
         if text:
             messages.append({"role": kind, "content": text})
     if not messages or messages[-1]["role"] != "user":
-        raise ValueError(f"role {role.name!r}: prompt {style}/{role.prompt.user} renders empty; it must ask something")
+        raise ValueError(f"prompt {style}/{role.prompt.user} renders empty; it must ask something")
     return messages
 
 
 def template_errors(role: RoleSpec) -> list[str]:
-    """What is wrong with the role's templates: missing, not Jinja2, or other variables than the declared inputs."""
-    errors = []
-    for style in STYLES:
-        environment = _environment(tuple(role.prompt_directories(style)))
-        used: set[str] = set()
-        broken = False
-        for file in (role.prompt.system, role.prompt.user):
-            try:
-                source = environment.get_template(file).filename
-                text = Path(str(source)).read_text(encoding="utf-8")
-                used |= meta.find_undeclared_variables(environment.parse(text))
-            except TemplateNotFound:
-                errors.append(_not_found(role, style, file))
-                broken = True
-            except TemplateSyntaxError as error:
-                errors.append(f"prompt {style}/{file}: line {error.lineno}: {error.message}")
-                broken = True
-        if not broken:
-            where = f"prompt {style}/{role.prompt.user}"
-            errors.extend(
-                f"{where}: uses {name!r}, which the role does not declare; add it to inputs or remove it"
-                for name in sorted(used - set(role.inputs))
-            )
-            errors.extend(
-                f"{where}: does not use the declared input {name!r}; use it or remove it from inputs"
-                for name in sorted(set(role.inputs) - used)
-            )
-    return errors
+    """What is wrong with the role's templates: unreadable, not Jinja2, other variables than the declared inputs, or not
+    to be rendered with inputs such as a run gives."""
+    return [line for style in STYLES for line in _written_errors(role, style) or _rendered_errors(role, style)]
+
+
+def _written_errors(role: RoleSpec, style: Style) -> list[str]:
+    """What can be seen without rendering."""
+    used: set[str] = set()
+    for file in (role.prompt.system, role.prompt.user):
+        try:
+            used |= _variables(role, style, file)
+        except TemplateSyntaxError as error:
+            return [f"prompt {style}/{file}: line {error.lineno}: {error.message}"]
+        except DocumentError as error:
+            return [f"prompt {style}/{file}: {error}"]
+        except (RecursionError, MemoryError, SyntaxError, ValueError) as error:
+            # Nested deeper than the compiler goes, or a number of thousands of digits.
+            return [f"prompt {style}/{file}: cannot be compiled: {error or type(error).__name__}"]
+    where = f"prompt {style}/{role.prompt.user}"
+    unknown = [
+        f"{where}: uses {name!r}, which the role does not declare; add it to inputs or remove it"
+        for name in sorted(used - set(role.inputs))
+    ]
+    return unknown + [
+        f"{where}: does not use the declared input {name!r}; use it or remove it from inputs"
+        for name in sorted(set(role.inputs) - used)
+    ]
+
+
+def _variables(role: RoleSpec, style: Style, file: str) -> set[str]:
+    """The variables of a template. Raises DocumentError, TemplateSyntaxError and what the compiler raises."""
+    places = [folder / file for folder in role.prompt_directories(style)]
+    # A link that leads nowhere must not give way to the shipped template.
+    path = next((place for place in places if place.exists() or place.is_symlink()), None)
+    if path is None:
+        raise DocumentError(_not_found(role, style, file).removeprefix(f"prompt {style}/{file}: "))
+    text = read_text(path)
+    environment = _environment(tuple(role.prompt_directories(style)))
+    tree = environment.parse(text)
+    for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+        word = type(node).__name__.lower()
+        raise TemplateSyntaxError(f"a prompt is one file, {word!r} is not supported; write the text here", node.lineno)
+    environment.compile(text)
+    return meta.find_undeclared_variables(tree)
+
+
+def _rendered_errors(role: RoleSpec, style: Style) -> list[str]:
+    """What rendering with example inputs raises, early in a run and later."""
+    for later in (False, True):
+        examples = example_inputs(role.writes, later=later)
+        values = {name: examples[name] for name in role.inputs if name in examples}
+        try:
+            _messages(role, style, values)
+        except ValueError as error:
+            when = "of a later round" if later else "of a first round"
+            return [f"{error}; rendered with example inputs {when}"]
+    return []
 
 
 def to_plain(value: Any) -> Any:

@@ -14,11 +14,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from agents.render import template_errors
 from agents.rolespec import OUTPUTS, PACKAGE, STYLES, WRITES, ExternalModel, Limits, Place, PromptFiles, RoleSpec
+from envsim.documents import DocumentError, parse_yaml, read_text
 from tools.registry import known_tools
 
 __all__ = ["RoleError", "RoleSpec", "explain", "load_roles", "read_role", "roles_hash"]
@@ -74,9 +74,9 @@ def load_roles(directory: Path | str | None = None) -> dict[str, RoleSpec]:
 def read_role(file: Path) -> RoleSpec:
     """One role file, checked against RoleSpec alone. Raises RoleError."""
     try:
-        data = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
-        raise RoleError([f"{file.name}: not valid YAML: {' '.join(str(error).split())}"]) from error
+        data = parse_yaml(read_text(file), file.name)
+    except DocumentError as error:
+        raise RoleError([str(error)]) from error
     if not isinstance(data, dict):
         raise RoleError([f"{file.name}: holds {type(data).__name__}, expected a mapping with name, prompt, inputs ..."])
     try:
@@ -113,7 +113,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
         elif fault["type"] == "missing":
             lines.append(f"{where}: missing, it must be given")
         else:
-            lines.append(f"{where}: {fault['msg']}, got {fault['input']!r}")
+            lines.append(f"{where}: {fault['msg'].removeprefix('Value error, ')}, got {_short(fault['input'])}")
     return lines
 
 
@@ -209,6 +209,11 @@ def _suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
 
 
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def _duplicates(names: Iterable[str]) -> list[str]:
     seen: set[str] = set()
     twice = []
@@ -217,18 +222,3 @@ def _duplicates(names: Iterable[str]) -> list[str]:
             twice.append(name)
         seen.add(name)
     return twice
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses a key written twice instead of keeping the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    "while reading a mapping", node.start_mark, f"the key {key!r} is written twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)

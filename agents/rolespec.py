@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, field_validator
 
 from agents.schemas import Budget, Critique, Diagnosis, Frozen, Proposal
 from envsim.api import Style
@@ -36,6 +37,20 @@ class ExternalModel(Frozen):
     name: str = Field(min_length=1)
     api_key_file: str | None = None
     """A file with the key; None sends none."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        if any(character.isspace() or not character.isprintable() for character in url):
+            raise ValueError("a URL holds no spaces and no control characters")
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError as error:
+            raise ValueError(f"no usable URL: {error}; expected one such as 'http://localhost:8000/v1'") from error
+        if not host:
+            raise ValueError("the URL names no host; expected one such as 'http://localhost:8000/v1'")
+        return url
 
 
 class Place(Frozen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,10 @@ from rich.table import Table
 
 from agents.designers import get_designer
 from agents.roles import RoleError, load_roles, roles_hash
-from agents.rolespec import RoleSpec
+from agents.rolespec import ExternalModel, RoleSpec
 from envsim import registry
 from envsim.api import Environment, EnvsimError
+from envsim.documents import DocumentError, read_text
 from graph.settings import RunSettings, SettingsError, explain
 from trainer.checkpoint import CheckpointError, check, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
@@ -52,6 +54,8 @@ def prepare(settings: RunSettings) -> Prepared:
         raise SettingsError(" ".join(str(error).split())) from error
     if settings.reward is not None:
         profile = profile.model_copy(update={"reward": settings.reward})
+    check_set_sizes(profile, environment)
+    check_keys(roles)
     check_initial_config(settings, environment)
     identity = {
         "settings": settings.model_dump(mode="json"),
@@ -62,6 +66,32 @@ def prepare(settings: RunSettings) -> Prepared:
     return Prepared(settings, profile, environment, roles, start, identity)
 
 
+def check_set_sizes(profile: Profile, environment: Environment) -> None:
+    """Every cell of a set must be evaluated, or there is no evidence of it."""
+    cells = environment.cells()
+    for name in ("anchor", "validation", "test"):
+        n = getattr(profile.evaluation, name)
+        if 0 < n < len(cells):
+            raise SettingsError(
+                f"profile {profile.name}: evaluation.{name} = {n}, expected at least {len(cells)}, one for each of "
+                f"{', '.join(cells)}, or 0 for the whole set"
+            )
+
+
+def check_keys(roles: Mapping[str, RoleSpec]) -> None:
+    """The keys of external models are read when a role first speaks, long after the run began."""
+    for name, role in roles.items():
+        file = role.model.api_key_file if isinstance(role.model, ExternalModel) else None
+        if file is None:
+            continue
+        try:
+            key = read_text(Path(file)).strip()
+        except DocumentError as error:
+            raise SettingsError(f"role {name}: model.api_key_file: {error}") from error
+        if not key:
+            raise SettingsError(f"role {name}: model.api_key_file: {file} is empty, expected a key")
+
+
 def check_initial_config(settings: RunSettings, environment: Environment) -> None:
     """A person's configuration is tried before anything is written: it must validate and its instances must be had."""
     if settings.initial_config is None:
@@ -70,7 +100,7 @@ def check_initial_config(settings: RunSettings, environment: Environment) -> Non
         config = environment.config_model.model_validate(settings.initial_config)
         environment.generate(config, TRIED, settings.seed)
     except ValidationError as error:
-        raise SettingsError(f"initial_config: {explain(error, environment.config_model)}") from error
+        raise SettingsError(explain(error, environment.config_model, "initial_config")) from error
     except EnvsimError as error:
         raise SettingsError(f"initial_config: {' '.join(str(error).split())}") from error
 

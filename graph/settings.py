@@ -7,15 +7,18 @@ starting model compute the same; where the run directory lies is not part of the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agents.gates import GateSettings
+from envsim.documents import DocumentError, read_yaml
 from trainer.spec import RewardWeights
+
+MAX_PROBLEMS = 8
+"""Problems of one file that are told at once."""
 
 
 class SettingsError(ValueError):
@@ -23,7 +26,8 @@ class SettingsError(ValueError):
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Strict: without it 'stages: true' would count as 1.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class AcceptanceSettings(Frozen):
@@ -60,17 +64,14 @@ def load_settings(path: Path | None, overrides: Mapping[str, Any]) -> RunSetting
     Raises
     ------
     SettingsError
-        The file is missing, is no YAML mapping, or has an unknown key or a value out of bounds.
+        The file cannot be read, is no YAML mapping, or has an unknown key or a value out of bounds.
     """
     data: Any = {}
     if path is not None:
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SettingsError(f"cannot read the configuration {path}: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            line = " ".join(str(error).split())
-            raise SettingsError(f"{path} is no valid YAML: {line}") from error
+            data = read_yaml(path)
+        except DocumentError as error:
+            raise SettingsError(f"the configuration is not usable: {error}") from error
         data = {} if data is None else data
     if not isinstance(data, dict):
         raise SettingsError(f"{path} holds {type(data).__name__}, expected a mapping such as 'stages: 3'")
@@ -85,27 +86,59 @@ def parse_settings(data: Mapping[str, Any], where: str) -> RunSettings:
         raise SettingsError(f"{where}: {explain(error, RunSettings)}") from error
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """All problems of a validation error in one line, unknown keys with the nearest known one."""
-    return "; ".join(_explain_one(dict(item), model) for item in error.errors())
+def explain(error: ValidationError, model: type[BaseModel], where: str = "") -> str:
+    """The problems of a validation error in one line; ``where`` is what the paths are relative to.
+
+    An unknown key gets the nearest known one; what is known at its place is told once, not with every key.
+    """
+    faults = error.errors(include_url=False)
+    problems = list(dict.fromkeys(_explain_one(dict(fault), model, where) for fault in faults[:MAX_PROBLEMS]))
+    problems += _known(faults[:MAX_PROBLEMS], model)
+    if len(faults) > MAX_PROBLEMS:
+        problems.append(f"and {len(faults) - MAX_PROBLEMS} more")
+    return "; ".join(problems)
 
 
-def _explain_one(item: Mapping[str, Any], model: type[BaseModel]) -> str:
-    path = ".".join(str(part) for part in item["loc"])
-    if item["type"] != "extra_forbidden":
-        return f"{path} = {item['input']!r}: {item['msg'].lower()}"
-    known = list(_fields_at(model, item["loc"][:-1]))
-    near = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(sorted(known))}"
-    return f"unknown key '{path}'; {hint}"
+def _explain_one(fault: Mapping[str, Any], model: type[BaseModel], where: str) -> str:
+    path = ".".join(str(part) for part in ((where, *fault["loc"]) if where else fault["loc"]))
+    if fault["type"] == "extra_forbidden":
+        near = _nearest(fault, model)
+        return f"unknown key '{path}'" + (f", did you mean '{near}'?" if near else "")
+    message = " ".join(fault["msg"].removeprefix("Value error, ").split())
+    message = message[:1].lower() + message[1:]
+    # A model's own check speaks of the whole, which it names itself.
+    return (
+        f"{path}: {message}"
+        if fault["type"] == "value_error"
+        else f"{path} = {_short(fault['input'], repr)}: {message}"
+    )
+
+
+def _known(faults: Sequence[Any], model: type[BaseModel]) -> Iterator[str]:
+    """The known keys at every place with an unknown key that resembles none."""
+    places = dict.fromkeys(
+        fault["loc"][:-1] for fault in faults if fault["type"] == "extra_forbidden" and _nearest(fault, model) is None
+    )
+    for place in places:
+        inside = f" in '{'.'.join(map(str, place))}'" if place else ""
+        if known := _fields_at(model, place):
+            yield f"known keys{inside}: {', '.join(sorted(known))}"
+
+
+def _nearest(fault: Mapping[str, Any], model: type[BaseModel]) -> str | None:
+    *place, key = fault["loc"]
+    near = difflib.get_close_matches(str(key), _fields_at(model, tuple(place)), n=1)
+    return near[0] if near else None
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     for part in loc:
         field = model.model_fields.get(str(part))
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        arms = () if field is None else (field.annotation, *get_args(field.annotation))
+        inner = next((arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)), None)
+        if inner is None:
             return []
-        model = field.annotation
+        model = inner
     return list(model.model_fields)
 
 
@@ -117,6 +150,6 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     return [] if old == new else [f"{prefix.rstrip('.')} (was {_short(old)}, now {_short(new)})"]
 
 
-def _short(value: Any) -> str:
-    text = str(value)
+def _short(value: Any, text_of: Callable[[Any], str] = str) -> str:
+    text = text_of(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,11 @@ class Work:
         return self.environment.config_model.model_validate(self.run.read(name))
 
     def frozen_set(self, name: str) -> list[Any]:
-        """A frozen set, or its evenly spaced part if the profile asks for fewer instances."""
+        """A frozen set, or a part of it with every cell if the profile asks for fewer instances."""
         if name not in self._sets:
             with self.clock.span("instances"), self.reporter.bar(f"{name} set") as update:
                 whole = self.environment.frozen_set(name, progress=update)
-            self._sets[name] = thinned(whole, getattr(self.profile.evaluation, name, 0))
+            self._sets[name] = thinned(whole, getattr(self.profile.evaluation, name, 0), self.environment.cell)
         return self._sets[name]
 
     def reference(self, pointer: Pointer) -> ModelRef:
@@ -145,11 +145,24 @@ def known_report(directory: Path, set_name: str) -> EvalReport | None:
     return report if len(read_lines(rollouts)) == 1 + report.n * report.samples else None
 
 
-def thinned(instances: Sequence[Any], n: int) -> list[Any]:
-    """n evenly spaced instances of a set in its order; all of them if n is 0 or not smaller."""
+def thinned(instances: Sequence[Any], n: int, cell: Callable[[Any], str]) -> list[Any]:
+    """n instances of a set in its order, from every cell in proportion; all of them if n is 0 or not smaller.
+
+    Each cell gives at least one, evenly spaced over its own. Raises ValueError if n is smaller than the cells.
+    """
     if n == 0 or n >= len(instances):
         return list(instances)
-    return [instances[i * len(instances) // n] for i in range(n)]
+    places: dict[str, list[int]] = {}
+    for index, instance in enumerate(instances):
+        places.setdefault(cell(instance), []).append(index)
+    if n < len(places):
+        raise ValueError(f"{n} instances cannot stand for {len(places)} cells; give 0 for the whole set, or more")
+    quota = dict.fromkeys(places, 1)
+    for _ in range(n - len(places)):
+        # Webster's rule: the seat goes where the rounded share is furthest behind.
+        quota[max(places, key=lambda name: len(places[name]) / (2 * quota[name] + 1))] += 1
+    chosen = [own[i * len(own) // quota[name]] for name, own in places.items() for i in range(quota[name])]
+    return [instances[index] for index in sorted(chosen)]
 
 
 def start_pointer(work: Work, anchor: float) -> Pointer:

@@ -1,7 +1,8 @@
 """G5: the environment may not be made trivial. Its solver-side difficulty has a floor and may not fall by leaps.
 
 Difficulty is independent of any policy. Easing beyond the step is allowed as remediation, after the anchor dropped or
-where the current configuration itself was hopeless; the floor holds always.
+where the current configuration itself was hopeless; the floor holds for every change. A configuration that stays as it
+is eases nothing, whatever another draw of its tasks measures.
 """
 
 from __future__ import annotations
@@ -31,4 +32,7 @@ def check(context: GateContext, settings: G5Settings, *, current_hopeless: bool 
     reason = f"difficulty {figure:.3f} (current {context.current_difficulty:.3f}, at least {bound:.3f})"
     if remediation:
         reason += "; easing is allowed as remediation"
-    return GateFinding(gate="G5", passed=figure >= bound, figure=figure, threshold=bound, reason=reason)
+    same = context.proposed == context.current
+    if same:
+        reason += "; the configuration is the current one"
+    return GateFinding(gate="G5", passed=same or figure >= bound, figure=figure, threshold=bound, reason=reason)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.bench import UNSEEN, role_scores
+from agents.bench import UNSEEN, main, role_scores
 from agents.episodes import answer_text, draw_episode
 from agents.render import render_messages
 from agents.roles import load_roles
@@ -67,3 +67,19 @@ def test_equal_schemas_are_decoded_together() -> None:
     others = {role for role, _, _ in teacher.cases.values()} - {"failure_analyst"}
     assert len(analysts) > 1
     assert len(teacher.sizes) == len(analysts) + len(others)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--n", "0"], "--n 0, expected at least 1"),
+        (["--n", "-1"], "--n -1, expected at least 1"),
+        (["--threads", "0"], "--threads 0, expected at least 1"),
+        (["--seed", "-1"], "--seed -1, expected at least 0"),
+        (["--model", "/nope"], "'/nope' is no directory"),
+    ],
+)
+def test_bad_flags_are_one_line(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(flags) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line

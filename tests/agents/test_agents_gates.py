@@ -222,15 +222,26 @@ def measured(**changes: Any) -> Measurement:
 
 
 def test_difficulty_may_fall_a_little_or_for_a_reason() -> None:
+    proposed = LAKE.with_values(START, {"3x3.hole_ratio": 0.1})
+
     def passes(difficulty: float, **changes: Any) -> bool:
-        context = synthetic([4] * 16, measured=measured(difficulty=difficulty), current_difficulty=0.25, **changes)
-        return bool(finding(context, "G5").passed)
+        given = {"proposed": proposed, "measured": measured(difficulty=difficulty), "current_difficulty": 0.25}
+        return bool(finding(synthetic([4] * 16, **{**given, **changes}), "G5").passed)
 
     assert passes(0.22)
     assert not passes(0.20)
     assert passes(0.20, anchor_dropped=True)
     assert passes(0.12, current_probe=ALL_HOPELESS)
     assert not passes(0.09, anchor_dropped=True, current_probe=ALL_HOPELESS)
+
+
+@pytest.mark.parametrize("difficulty", [0.20, 0.09])
+def test_the_current_configuration_is_not_too_easy_by_another_draw(difficulty: float) -> None:
+    again = START.model_copy()
+    given = {"measured": measured(difficulty=difficulty), "current_difficulty": 0.25}
+    found = finding(synthetic([4] * 16, proposed=again, **given), "G5")
+    assert found.passed
+    assert "the configuration is the current one" in found.reason
 
 
 def test_trust_region_bounds_distance_and_mass() -> None:

@@ -131,10 +131,89 @@ def test_all_faults_are_told_at_once(folder: Path) -> None:
     assert "unknown tool 'y'" in text
 
 
-@pytest.mark.parametrize("content", ["- a list", "", "a: [1"])
-def test_no_mapping_is_refused(folder: Path, content: str) -> None:
-    (folder / "trainer.yaml").write_text(content)
-    assert "trainer.yaml: " in faults(folder)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"- a list", "trainer.yaml: holds list"),
+        (b"", "trainer.yaml: holds NoneType"),
+        (b"a: [1", "trainer.yaml is no valid YAML"),
+        (b"\xff\x00", "trainer.yaml is no UTF-8 text"),
+        (b"name: 2001-99-99", "trainer.yaml is no valid YAML: month must be"),
+        (b"name: " + 6000 * b"9", "trainer.yaml is no valid YAML"),
+        (b"? [a]\n: 1", "a key is no plain value"),
+        (b"name: " + 900 * b"[", "trainer.yaml is nested more than 64 deep"),
+        (b"1: x", "trainer.yaml: 1: Keys should be strings"),
+    ],
+)
+def test_a_file_that_is_no_role_is_refused_in_one_line(
+    folder: Path, content: bytes, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "trainer.yaml").write_bytes(content)
+    assert main(["validate", str(folder)]) == 2
+    assert any(words in line for line in capsys.readouterr().err.splitlines())
+
+
+def test_a_role_that_is_no_file_is_refused(folder: Path) -> None:
+    (folder / "coach.yaml").mkdir()
+    (folder / "guide.yaml").symlink_to("nowhere")
+    text = faults(folder)
+    assert "coach.yaml: Is a directory" in text
+    assert "guide.yaml: No such file" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://", "names no host"),
+        ("http://[::1", "no usable URL"),
+        ("http://a:b", "no usable URL"),
+        ("http://a b", "no spaces"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused(folder: Path, url: str, words: str) -> None:
+    edit(folder, "trainer", model={"base_url": url, "name": "m"})
+    assert words in faults(folder)
+
+
+TRAINER = "{{ evidence.stage }} {{ proposal.rationale }} {{ bounds.steps_low }}"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\x00", "no UTF-8 text"),
+        (f"{TRAINER} {{{{ 1/0 }}}}".encode(), "division by zero"),
+        (f"{TRAINER} {{{{ evidence.nope.x }}}}".encode(), "has no attribute 'nope'"),
+        (f"{TRAINER} {{% include 'nope' %}}".encode(), "'include' is not supported"),
+        (f"{TRAINER} {{% import 'nope' as x %}}".encode(), "'import' is not supported"),
+        (f"{TRAINER} {{{{ 1 | nope }}}}".encode(), "No filter named 'nope'"),
+        (f"{TRAINER} {{{{ {6000 * '9'} }}}}".encode(), "cannot be compiled"),
+        (f"{{% if 0 %}}{TRAINER}{{% endif %}}".encode(), "renders empty"),
+        (f"{TRAINER} {{{{ evidence.history[0].stage }}}}".encode(), "of a first round"),
+    ],
+)
+def test_a_template_that_cannot_be_rendered_is_refused(folder: Path, content: bytes, words: str) -> None:
+    own = folder / "prompts" / "full"
+    own.mkdir(parents=True)
+    (own / "trainer.user.j2").write_bytes(content)
+    text = faults(folder)
+    assert "prompt full/trainer.user.j2" in text
+    assert words in text
+
+
+def test_a_template_may_speak_of_its_environment(folder: Path) -> None:
+    own = folder / "prompts" / "full"
+    own.mkdir(parents=True)
+    named = "{{ evidence.anchor['9x9'] }} {{ evidence.cells[7].knobs.hole_ratio }}"
+    (own / "trainer.user.j2").write_text(f"{TRAINER} {named}")
+    assert load_roles(folder)
+
+
+def test_a_template_link_that_leads_nowhere_is_refused(folder: Path) -> None:
+    own = folder / "prompts" / "full"
+    own.mkdir(parents=True)
+    (own / "trainer.user.j2").symlink_to("nowhere")
+    assert "trainer.user.j2: No such file" in faults(folder)
 
 
 def test_validate_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from agents.roles import load_roles
+from agents.rolespec import PACKAGE
 from agents.schemas import Critique
 from graph import run, session
 from graph.build import build, recursion_limit
@@ -40,7 +41,7 @@ def base(profile: Path) -> dict[str, object]:
         ({"environment": "laek"}, [], "did you mean 'lake'"),
         ({"profile": "seedlin"}, [], "did you mean 'seedling'"),
         ({"roles": "/nowhere"}, [], "/nowhere"),
-        ({"initial_config": {"short": {"data_ratio": 7}}}, [], "initial_config: short.data_ratio = 7"),
+        ({"initial_config": {"short": {"data_ratio": 7}}}, [], "initial_config.short.data_ratio = 7"),
         ({"initial_config": {"shor": {}}}, [], "did you mean 'short'"),
         ({"gates": {"g2": {"min_efective": 1}}}, [], "did you mean 'min_effective'"),
         ({}, ["--stages", "many"], "invalid int value: 'many'"),
@@ -48,7 +49,7 @@ def base(profile: Path) -> dict[str, object]:
         ({}, ["--resume"], "--resume needs --run-dir"),
         ({}, ["--approve"], "add --resume"),
         ({}, ["--resume", "--run-dir", "nowhere", "--approve", "--reject"], "exclude each other"),
-        ({}, ["--config", "nowhere.yaml"], "cannot read the configuration nowhere.yaml"),
+        ({}, ["--config", "nowhere.yaml"], "cannot read nowhere.yaml"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(
@@ -79,6 +80,40 @@ def test_a_missing_checkpoint_is_named(
     assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
     assert str(tmp_path / "gone") in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_set_too_small_for_its_cells_is_refused(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    small = yaml.safe_load(profile.read_text()) | {"evaluation": {"validation": 1}}
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(small))
+    config = settings_file(tmp_path, **(base | {"profile": str(path)}))
+    assert run.main(["--config", str(config), "--run-dir", str(tmp_path / "run")]) == Exit.BAD_INPUT
+    assert "evaluation.validation = 1, expected at least 2" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "No such file"), (b"\xff", "no UTF-8"), (b" \n", "is empty")])
+def test_a_key_that_cannot_be_read_is_refused_before_the_run(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    base: dict[str, object],
+    content: bytes | None,
+    words: str,
+) -> None:
+    roles, key = tmp_path / "roles", tmp_path / "key"
+    shutil.copytree(PACKAGE / "roles", roles)
+    file = roles / "trainer.yaml"
+    external = {"base_url": "http://localhost:1/v1", "name": "m", "api_key_file": str(key)}
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"model": external}))
+    if content is not None:
+        key.write_bytes(content)
+    config = settings_file(tmp_path, **base, roles=str(roles))
+    assert run.main(["--config", str(config), "--dry-run"]) == Exit.BAD_INPUT
+    error = capsys.readouterr().err
+    assert "role trainer: model.api_key_file: " in error
+    assert words in error
 
 
 def test_an_initial_configuration_with_no_yield_is_bad_input(

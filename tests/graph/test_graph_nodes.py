@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import random
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from parity import Cell, ParityConfig
 from rich.console import Console
 
@@ -239,5 +243,28 @@ def test_seeds_depend_on_the_run_and_on_the_purpose(work: Work) -> None:
 
 
 def test_a_thinned_set_is_spread_over_the_whole() -> None:
-    assert thinned(range(10), 5) == [0, 2, 4, 6, 8]
-    assert thinned(range(3), 0) == thinned(range(3), 9) == [0, 1, 2]
+    assert thinned(range(10), 5, lambda _: "one") == [0, 2, 4, 6, 8]
+    assert thinned(range(3), 0, str) == thinned(range(3), 9, str) == [0, 1, 2]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    more=st.integers(0, 200),
+    mixed=st.randoms(use_true_random=False),
+)
+def test_a_thinned_set_keeps_every_cell_in_proportion(sizes: list[int], more: int, mixed: random.Random) -> None:
+    whole = [f"{cell}-{i}" for cell, size in enumerate(sizes) for i in range(size)]
+    mixed.shuffle(whole)
+    n = min(len(sizes) + more, len(whole))
+    part = thinned(whole, n, lambda name: name.partition("-")[0])
+    assert part == [name for name in whole if name in set(part)]
+    assert len(part) == n
+    counts = Counter(name.partition("-")[0] for name in part)
+    assert len(counts) == len(sizes)
+    if len(set(sizes)) == 1:
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_a_set_cannot_be_thinner_than_its_cells() -> None:
+    with pytest.raises(ValueError, match="2 instances cannot stand for 3 cells"):
+        thinned(range(9), 2, lambda number: str(number % 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,66 @@ def test_a_start_that_no_stage_beat_has_no_directory() -> None:
     assert champion({"champion": {"stage": 2}}) == "stages/002/model"
 
 
-def test_a_failing_run_names_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["--directory", str(tmp_path), "--seeds", "0", "--designers", "nobody"])
-    assert code == 1
-    assert "nobody-0.log" in capsys.readouterr().err
-    assert "nobody" in (tmp_path / "nobody-0.log").read_text()
+def damaged(root: Path, content: str) -> None:
+    """A run that looks cut off and whose profile nobody has, so that resuming it fails."""
+    finished(root, "self", 0, 0.05)
+    (root / "self-0" / "result.json").write_text(content)
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"champion": {"stage": 1}, "sets": {"test": {}}}', "\x00"])
+def test_a_damaged_result_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    damaged(tmp_path, content)
+    commands: list[list[str]] = []
+
+    def resumed(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("graph.seeds.subprocess.run", resumed)
+    with pytest.raises(RuntimeError, match=r"self-0/result\.json or a plan\.json is missing or damaged; see"):
+        run_one(tmp_path, "self", 0, [])
+    assert commands[0][-1] == "--resume"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--parallel", "0"], "--parallel 0, expected at least 1"),
+        (["--parallel", "-1"], "--parallel -1, expected at least 1"),
+        (["--designers", "slf"], "did you mean 'self'"),
+        (["--designers", "a/../../x"], "--designers a/../../x: "),
+        (["--seeds", "-1"], "seed = -1"),
+        (["--seeds", "x"], "invalid int value: 'x'"),
+        (["--", "--run-dir", "x"], "--run-dir cannot be given after --"),
+        (["--", "--dry-run"], "--dry-run cannot be given after --"),
+        (["--", "--resume"], "--resume cannot be given after --"),
+        (["--", "--designer", "fixed"], "--designer cannot be given after --"),
+        (["--", "--seed", "0"], "--seed cannot be given after --"),
+        (["--", "--profile", "nope"], "no profile 'nope'"),
+    ],
+)
+def test_bad_flags_are_one_line_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    assert main(["--directory", str(tmp_path / "runs"), *flags]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for place in (file, file / "runs"):
+        assert main(["--directory", str(place), "--seeds", "0", "--designers", "fixed"]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert file.read_text() == "kept"
+
+
+def test_a_failing_run_names_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged(tmp_path, "")
+    monkeypatch.setattr("graph.seeds.subprocess.run", lambda command, **_: subprocess.CompletedProcess(command, 1))
+    assert main(["--directory", str(tmp_path), "--seeds", "0", "--designers", "self"]) == 1
+    assert "exit code 1; see " + str(tmp_path / "self-0.log") in capsys.readouterr().err

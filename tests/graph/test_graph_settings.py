@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 import pytest
+from pydantic import BaseModel, ValidationError, model_validator
 
-from graph.settings import SettingsError, differences, load_settings
+from graph.settings import SettingsError, differences, explain, load_settings, parse_settings
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("stagess: 3", "unknown key 'stagess'; did you mean 'stages'"),
-        ("acceptance: {alfa: 0.1}", "unknown key 'acceptance.alfa'; did you mean 'alpha'"),
+        ("stagess: 3", "unknown key 'stagess', did you mean 'stages'"),
+        ("acceptance: {alfa: 0.1}", "unknown key 'acceptance.alfa', did you mean 'alpha'"),
         ("zzz: 1", "known keys: acceptance, approval"),
         ("stages: -1", "stages = -1"),
         ("seed: many", "seed = 'many'"),
@@ -22,6 +24,15 @@ from graph.settings import SettingsError, differences, load_settings
         ("acceptance: {standard_errors: .inf}", "acceptance.standard_errors = inf"),
         ("- 1", "expected a mapping"),
         ("a: [1", "no valid YAML"),
+        ("stages: true", "stages = True"),
+        ("stages: '3'", "stages = '3'"),
+        ("acceptance: {alpha: true}", "acceptance.alpha = True"),
+        ("seed: 2001-99-99", "no valid YAML: month must be"),
+        ("seed: " + 6000 * "9", "no valid YAML"),
+        ("seed: 1\nseed: 2", "'seed' is written twice"),
+        ("a: " + 900 * "[", "nested more than 64 deep"),
+        ("reward: {qq: 1}", "known keys in 'reward': optimal, valid"),
+        ("\n".join(f"q{number}: 1" for number in range(50)), "and 42 more"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
@@ -33,8 +44,49 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str, words: str
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", "stages: 3".encode("utf-16"), "seed: \u00e9".encode("latin-1")])
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(data)
+    with pytest.raises(SettingsError, match=r"run\.yaml is no UTF-8 text"):
+        load_settings(path, {})
+
+
+def test_a_path_with_a_null_byte_is_refused() -> None:
+    with pytest.raises(SettingsError, match="null byte"):
+        load_settings(Path("a\0b"), {})
+
+
+def test_the_known_keys_are_told_once() -> None:
+    with pytest.raises(SettingsError) as error:
+        parse_settings({"zzz": 1, "yyy": 2, "stagess": 3}, "here")
+    line = str(error.value)
+    assert line.count("known keys:") == 1
+    assert line.startswith("here: unknown key 'zzz'; unknown key 'yyy'; unknown key 'stagess', did you mean 'stages'?;")
+
+
+class Whole(BaseModel):
+    """A configuration with a check of its own."""
+
+    a: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        raise ValueError("a and b\ndiffer")
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [({}, "initial_config: a and b differ"), ({"a": "x" * 99}, f"initial_config.a = '{36 * 'x'}...: input should be")],
+)
+def test_a_problem_of_the_whole_is_named_without_its_value(data: dict[str, str], line: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Whole.model_validate(data)
+    assert explain(error.value, Whole, "initial_config").startswith(line)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"cannot read the configuration .*nowhere\.yaml"):
+    with pytest.raises(SettingsError, match=r"cannot read .*nowhere\.yaml"):
         load_settings(tmp_path / "nowhere.yaml", {})
 
 
