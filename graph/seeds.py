@@ -62,7 +62,9 @@ def check_runs(root: Path, jobs: Sequence[tuple[str, int]], extra: Sequence[str]
 def refuse_own_flags(extra: Sequence[str]) -> None:
     options = run.parser().parse_args(list(extra))
     for name in OWN:
-        if getattr(options, name) not in (None, False):
+        value = getattr(options, name)
+        # By identity: seed 0 equals False.
+        if not (value is None or value is False):
             raise SettingsError(
                 f"--{name.replace('_', '-')} cannot be given after --: every run gets its own; "
                 "see --directory, --designers and --seeds"
