@@ -197,9 +197,11 @@ def test_garbage_never_stops_a_run(tmp_path: Path, profile: Path) -> None:
 
 
 def test_a_stage_without_any_signal_does_not_end_the_run(tmp_path: Path, profile: Path) -> None:
-    """Every answer earns nothing, so that no weight moves."""
+    """Sampling this cold draws the same answer every time, so that no group differs and no weight moves."""
+    cold = yaml.safe_load(profile.read_text()) | {"generation": {"max_new_tokens": 8, "temperature": 1e-6}}
+    (tmp_path / "cold.yaml").write_text(yaml.safe_dump(cold))
     config = tmp_path / "settings.yaml"
-    config.write_text(settings_text(profile, designer="fixed", reward={"valid": 0.0, "optimal": 0.0}))
+    config.write_text(settings_text(tmp_path / "cold.yaml", designer="fixed"))
     root = tmp_path / "run"
     finish(start(tmp_path, "--config", config, "--run-dir", root))
     run = RunDir(root)
