@@ -116,9 +116,13 @@ def _headline(summary: dict[str, Any]) -> str:
         final = final["sets"]["test"]
         return (
             f"From {words.percent(final['before']['macro_valid'])} to {words.percent(final['after']['macro_valid'])} "
-            f"valid plans in {len(stages)} stages"
+            f"valid plans in {_stages(stages)}{'' if final['valid']['low'] > 0 else ', within what chance may do'}"
         )
-    return f"{len(stages)} stages so far"
+    return f"{_stages(stages)} so far"
+
+
+def _stages(stages: list[Any]) -> str:
+    return f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
 
 
 def _in_order(comparison: dict[str, Any], cells: list[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from transformers.utils.logging import disable_progress_bar
@@ -122,8 +123,17 @@ def close(work: Work, root: Path) -> None:
         f"peak memory: {peak_gib(resource.RUSAGE_SELF):.2f} GiB here, "
         f"{peak_gib(resource.RUSAGE_CHILDREN):.2f} GiB in the largest process that it started"
     )
+    work.reporter.line(champion_line(summary["final"], root))
     work.reporter.line(f"report: {root / layout.REPORT}", style="bold")
     work.reporter.event("done", report=layout.REPORT)
+
+
+def champion_line(final: dict[str, Any], root: Path) -> str:
+    """Which checkpoint the run recommends, and where it lies."""
+    champion = final["champion"]
+    if champion["stage"] < 0:
+        return "champion: the starting checkpoint; no stage that was kept scored higher on the anchor set"
+    return f"champion: the checkpoint of stage {champion['stage']:03d}, {root / champion['path']}"
 
 
 def peak_gib(who: int) -> float:

@@ -41,7 +41,8 @@ def check(context: GateContext, settings: G2Settings) -> GateFinding:
         least = min(least, mean(own) - settings.standard_errors * standard_error(own))
         lowest = min(lowest, mean(own_success) - settings.standard_errors * standard_error(own_success))
         note = (
-            f"; the current configuration has {mean(own):.0%} and {mean(own_success):.0%}, so being no worse is enough"
+            f"; the current configuration has {mean(own):.0%} and {mean(own_success):.0%}, "
+            "so being no worse within a standard error is enough"
         )
     passed = figure >= least and lowest <= success <= settings.max_success
     weak = [

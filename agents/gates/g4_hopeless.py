@@ -38,7 +38,7 @@ def check(context: GateContext, settings: G4Settings) -> GateFinding:
         current = hopeless_share(context.current_probe)
         error = sqrt(current * (1 - current) / len(context.current_probe))
         bound = current + settings.standard_errors * error
-        note = f"; the current configuration has {current:.0%}, so being no worse is enough"
+        note = f"; the current configuration has {current:.0%}, so being no worse within a standard error is enough"
     passed = figure <= bound
     cells = [
         cell

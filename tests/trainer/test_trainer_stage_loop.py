@@ -18,7 +18,7 @@ from trainer.dataset import write_dataset
 from trainer.grpo import grpo_config
 from trainer.metrics import read_attempt
 from trainer.profile import load_profile
-from trainer.spec import LoraSettings, ModelRef, RewardWeights, StageSpec
+from trainer.spec import GenerationSettings, LoraSettings, ModelRef, StageSpec
 from trainer.stage import StageError, StageInputError, run_stage
 
 pytestmark = pytest.mark.loop
@@ -78,7 +78,10 @@ def test_a_changed_model_is_refused(make_spec: Callable[..., StageSpec], tiny: M
 
 def test_a_stage_without_any_signal_fails_loudly(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
     with pytest.raises(StageError, match="nothing to learn"):
-        run_stage(make_spec(reward=RewardWeights(valid=0, optimal=0), steps=1), tmp_path / "000")
+        # So cold that every answer of a group is the same.
+        run_stage(
+            make_spec(generation=GenerationSettings(max_new_tokens=8, temperature=1e-6), steps=1), tmp_path / "000"
+        )
 
 
 @pytest.mark.parametrize("name", ["seedling", "smollm2", "qwen3-4b"])
