@@ -123,7 +123,8 @@ def close(work: Work, root: Path) -> None:
         f"peak memory: {peak_gib(resource.RUSAGE_SELF):.2f} GiB here, "
         f"{peak_gib(resource.RUSAGE_CHILDREN):.2f} GiB in the largest process that it started"
     )
-    work.reporter.line(champion_line(summary["final"], root))
+    if summary["final"] is not None:
+        work.reporter.line(champion_line(summary["final"], root))
     work.reporter.line(f"report: {root / layout.REPORT}", style="bold")
     work.reporter.event("done", report=layout.REPORT)
 
