@@ -55,7 +55,7 @@ def render(
     lines = [
         "# Seedling",
         "",
-        "The embedded model of Envwright: built from random weights by its recipe, weak and narrow on purpose. It",
+        "The embedded model of Envwright: built from random weights by its recipe, weak on purpose. It",
         "speaks no language; it reads tables and writes plans and small JSON answers.",
         "",
         f"- parameters: {facts['parameters']:,}; vocabulary: {facts['vocabulary']}; Qwen3, kept in float16",

@@ -17,7 +17,7 @@ class PlanMix(BaseModel):
 
 
 class Recipe(BaseModel):
-    """Narrow on purpose: mostly two agents on the two smallest maps; what lies beyond is for the loop to learn."""
+    """Mostly two agents on the two smallest maps, from demonstrators that are often careless."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

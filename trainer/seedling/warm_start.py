@@ -5,15 +5,12 @@ Muon moves the matrices and AdamW the rest: at this size the same steps then tea
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM, get_cosine_schedule_with_warmup
 
 from trainer.seedling.data import IGNORED, Encoded
 from trainer.seedling.recipe import Recipe
@@ -26,14 +23,6 @@ def answer_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> torc
     kept = targets != IGNORED
     logits = model.lm_head(hidden[:, :-1][kept])
     return torch.nn.functional.cross_entropy(logits.float(), targets[kept])
-
-
-def rate_factor(step: int, recipe: Recipe) -> float:
-    """The share of the learning rate at a step: linear warm-up, then cosine to 0."""
-    if step < recipe.warmup_steps:
-        return step / recipe.warmup_steps
-    done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
-    return 0.5 * (1 + math.cos(math.pi * done))
 
 
 def _optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -64,7 +53,7 @@ def warm_start(
     rng = np.random.default_rng(np.random.SeedSequence([recipe.seed, 1]))
     plan_batches, role_batches = plans.batches(recipe.plan_batch, rng), roles.batches(recipe.role_batch, rng)
     optimizers = _optimizers(model, recipe)
-    schedules = [LambdaLR(optimizer, partial(rate_factor, recipe=recipe)) for optimizer in optimizers]
+    schedules = [get_cosine_schedule_with_warmup(one, recipe.warmup_steps, recipe.steps) for one in optimizers]
     start = time.perf_counter()
     sums, last = {"plan_loss": 0.0, "role_loss": 0.0}, {"plan_loss": float("nan"), "role_loss": float("nan")}
     # On the CPU, at these lengths, the fused attention's backward pass costs twice the plain one.
