@@ -1,0 +1,1 @@
+"""Files of other projects: MovingAI maps and scenarios, Hugging Face datasets."""
