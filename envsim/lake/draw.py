@@ -62,13 +62,13 @@ def draw_map(
     width = max(width, len(str(len(rows[0]) - 1)) + 1)
     gutter = max(3, len(str(len(rows) - 1)) + 1)
 
-    def cell(r: int, c: int) -> str:
+    def shown(r: int, c: int) -> str:
         found = marks[r, c]
         space = " " * (width - sum(len(text) for text, _ in found))
         return space + "".join(paint(text, shade if colour else None) for text, shade in found)
 
     head = " " * gutter + "".join(f"{c:>{width}}" for c in range(len(rows[0])))
-    lines = [f"{r:>{gutter}}" + "".join(cell(r, c) for c in range(len(row))) for r, row in enumerate(rows)]
+    lines = [f"{r:>{gutter}}" + "".join(shown(r, c) for c in range(len(row))) for r, row in enumerate(rows)]
     return "\n".join([head, *lines])
 
 
@@ -76,10 +76,11 @@ def draw_instance(instance: LakeInstance, *, colour: bool = False) -> str:
     """The map, the agents' ends, and what is certified."""
     lines = [
         f"{instance.id}  ({instance.split})",
-        draw_map(instance.rows, instance.starts, instance.goals, colour=colour),
+        draw_map(instance.rows, instance.starts, instance.goals, instance.via, colour=colour),
     ]
-    for i, (start, goal) in enumerate(zip(instance.starts, instance.goals, strict=True)):
-        lines.append(f"{_agent(i, colour)}: {_cell(start)} -> {_cell(goal)}")
+    lines += [f"{_agent(i, colour)}: {' -> '.join(map(_cell, _way(instance, i)))}" for i in range(instance.agents)]
+    if instance.success_rate < 1:
+        lines.append(f"a move goes where it is meant to with probability {instance.success_rate:g}, else aside")
     certificate = instance.certificate
     if certificate is None:
         lines.append("not certified")
@@ -99,7 +100,7 @@ def draw_replay(instance: LakeInstance, replay: Replay, *, colour: bool = False)
         moves = replay.actions[t - 1] if t else []
         done = ", ".join(f"{_agent(i, colour)} {move}" for i, move in enumerate(moves))
         cells = [(r, c) for r, c in state]
-        drawn = draw_map(instance.rows, cells, instance.goals, colour=colour)
+        drawn = draw_map(instance.rows, cells, instance.goals, instance.via, colour=colour)
         blocks.append(f"step {t}{': ' if done else ''}{done}\n{drawn}")
     shade = GOOD if replay.verdict.valid else FAULT
     blocks.append(": ".join(filter(None, (paint(outcome(replay), shade if colour else None), outcome_details(replay)))))
@@ -140,10 +141,7 @@ def faulty_agents(replay: Replay) -> list[int]:
 
 def describe(instance: LakeInstance) -> str:
     """An instance in a sentence."""
-    agents = "; ".join(
-        f"{agent_name(i)} from {_cell(start)} to {_cell(goal)}"
-        for i, (start, goal) in enumerate(zip(instance.starts, instance.goals, strict=True))
-    )
+    agents = "; ".join(f"{agent_name(i)} {' to '.join(map(_cell, _way(instance, i)))}" for i in range(instance.agents))
     holes = sum(row.count(HOLE) for row in instance.rows)
     return f"Lake of {len(instance.rows)} x {len(instance.rows[0])} cells, {holes} of them holes. Agents: {agents}."
 
@@ -154,3 +152,9 @@ def _agent(agent: int, colour: bool) -> str:
 
 def _cell(cell: Cell) -> str:
     return f"({cell[0]},{cell[1]})"
+
+
+def _way(instance: LakeInstance, agent: int) -> list[Cell]:
+    """Where an agent starts, what it visits, where it ends."""
+    via = [] if instance.via is None else [instance.via[agent]]
+    return [instance.starts[agent], *via, instance.goals[agent]]

@@ -8,11 +8,12 @@ bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from envsim.lake.draw import agent_name, describe, goal_name
+from envsim.lake.draw import agent_name, describe, goal_name, via_name
 from envsim.lake.grid import HOLE, Cell
 from envsim.lake.instance import LakeInstance
 
@@ -142,14 +143,21 @@ def board(sheet: Sheet, rows: Sequence[str]) -> str:
 
 
 def goals(sheet: Sheet, instance: LakeInstance) -> list[str]:
-    """Every agent's goal."""
-    return [_goal(sheet, i, cell) for i, cell in enumerate(instance.goals)]
+    """Every agent's goal and first goal, with its letter where nothing else is in the cell."""
+    crowded = _crowded(instance)
+    return [_shape(sheet, mark) + ("" if mark.cell in crowded else _centred(sheet, mark)) for mark in _marks(instance)]
 
 
 def tags(sheet: Sheet, instance: LakeInstance) -> list[str]:
-    """The letters of the goals that are some agent's start, in a corner where no disc hides them."""
-    taken = set(instance.starts)
-    return [_tag(sheet, i, cell) for i, cell in enumerate(instance.goals) if cell in taken]
+    """The letters of the goals in other cells, in a corner where no disc hides them."""
+    crowded = _crowded(instance)
+    placed: Counter[Cell] = Counter()
+    found = []
+    for mark in _marks(instance):
+        if mark.cell in crowded:
+            found.append(_tag(sheet, mark, placed[mark.cell]))
+            placed[mark.cell] += 1
+    return found
 
 
 def disc(agent: int, x: float, y: float) -> str:
@@ -166,17 +174,53 @@ def letters(text: str, style: str, x: float, y: float, size: float) -> str:
     return f'<text class="{style}" {place}>{escape(text)}</text>'
 
 
-def _goal(sheet: Sheet, agent: int, cell: Cell) -> str:
-    x, y = sheet.corner(cell)
-    place = f'x="{number(x + 4)}" y="{number(y + 4)}" width="32" height="32" rx="5"'
-    square = f'<rect class="goal s{agent % len(PALETTE)}" {place}/>'
-    name = goal_name(agent)
-    return square + letters(name, "ink", x + 20, y + 20, 19 if len(name) == 1 else 14)
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A goal, or the first of two goals."""
+
+    agent: int
+    cell: Cell
+    name: str
+    first: bool = False
+
+    @property
+    def colour(self) -> int:
+        return self.agent % len(PALETTE)
 
 
-def _tag(sheet: Sheet, agent: int, cell: Cell) -> str:
-    x, y = sheet.corner(cell)
-    colour, name = agent % len(PALETTE), goal_name(agent)
-    width = 5 + 8 * len(name)
-    place = f'x="{number(x + 0.5)}" y="{number(y + 0.5)}" width="{width}" height="14" rx="3"'
-    return f'<rect class="f{colour}" {place}/>' + letters(name, f"l{colour}", x + 0.5 + width / 2, y + 7.5, 11.5)
+def _marks(instance: LakeInstance) -> list[_Mark]:
+    last = [_Mark(i, cell, goal_name(i)) for i, cell in enumerate(instance.goals)]
+    return last + [_Mark(i, cell, via_name(i), first=True) for i, cell in enumerate(instance.via or ())]
+
+
+def _crowded(instance: LakeInstance) -> set[Cell]:
+    """Cells with more in them than one goal."""
+    there = Counter([*instance.starts, *instance.goals, *(instance.via or ())])
+    return {cell for cell, n in there.items() if n > 1}
+
+
+def _shape(sheet: Sheet, mark: _Mark) -> str:
+    """A square, or a diamond for a first goal; smaller for every second agent, for two may share theirs."""
+    x, y = sheet.corner(mark.cell)
+    if not mark.first:
+        place = f'x="{number(x + 4)}" y="{number(y + 4)}" width="32" height="32" rx="5"'
+        return f'<rect class="goal s{mark.colour}" {place}/>'
+    half = 17 - 4 * (mark.agent % 2)
+    path = f"M{number(x + 20)} {number(y + 20 - half)}l{half} {half}l-{half} {half}l-{half} -{half}z"
+    return f'<path class="goal s{mark.colour}" d="{path}"/>'
+
+
+def _centred(sheet: Sheet, mark: _Mark) -> str:
+    x, y = sheet.corner(mark.cell)
+    size = 12 if mark.first else 19 if len(mark.name) == 1 else 14
+    return letters(mark.name, "ink", x + 20, y + 20, size)
+
+
+def _tag(sheet: Sheet, mark: _Mark, place: int) -> str:
+    """In the first corner of the cell, or the next where others are."""
+    x, y = sheet.corner(mark.cell)
+    width = 5 + 8 * len(mark.name)
+    right, low = ((0, 0), (1, 1), (1, 0), (0, 1))[place % 4]
+    x, y = x + (CELL - 0.5 - width if right else 0.5), y + (CELL - 14.5 if low else 0.5)
+    box = f'x="{number(x)}" y="{number(y)}" width="{width}" height="14" rx="3"'
+    return f'<rect class="f{mark.colour}" {box}/>' + letters(mark.name, f"l{mark.colour}", x + width / 2, y + 7, 11.5)
