@@ -74,7 +74,7 @@ class Sheet:
 
     @property
     def height(self) -> float:
-        return self.bottom + (MARGIN / 2 if self.footer else MARGIN) + 1.5 * self.text_size * self.footer
+        return self.bottom + MARGIN + 1.5 * self.text_size * self.footer
 
     @property
     def left(self) -> float:
