@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from envsim.api import SPLITS, EnvsimError, Measurement, Verdict
-from envsim.bench import bench
+from envsim.commands import bench
 from envsim.documents import DocumentError, parse_json, read_yaml
 from envsim.lake import sets
 from envsim.lake.config import EnvConfig, nearest, parse_config
@@ -130,14 +130,6 @@ def verify(options: argparse.Namespace) -> None:
     print(", ".join(f"{outcome} {counts[outcome]}" for outcome in lake.outcomes if counts[outcome]), file=sys.stderr)
 
 
-def bench_command(options: argparse.Namespace) -> None:
-    """Measure speed on this machine."""
-    print(f"{'on one core':<52}{'per second':>12}{'goal':>10}")
-    for result in bench(options.seconds):
-        goal = "" if result.goal is None else f"{result.goal:,.0f}"
-        print(f"{result.what:<52}{result.per_second:>12,.0f}{goal:>10}")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m envsim", description="The lake: generate, solve, verify, draw.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -169,8 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     command = add("verify", verify)
     command.add_argument("instances", help="JSONL file of instances, or the name of a set")
     command.add_argument("answers", type=Path, help='JSONL file of {"id", "answer"}')
-    command = add("bench", bench_command)
-    command.add_argument("--seconds", type=float, default=2.0, help="time for each figure")
+    bench.add(commands)
     return parser
 
 
