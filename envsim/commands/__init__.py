@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -25,3 +26,9 @@ def described(
     )
     parser.set_defaults(command=run)
     return parser
+
+
+def progress(done: int, total: int) -> None:
+    """A counter on stderr where a person watches it."""
+    if sys.stderr.isatty():
+        print(f"\r{done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)

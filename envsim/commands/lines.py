@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from envsim.api import Frozen, Message
+from envsim.api import Frozen
 
 Cell = tuple[StrictInt, StrictInt]
 Cells = Annotated[list[Cell], Field(description="A cell [row, column] for each agent")]
@@ -78,17 +78,3 @@ class Judgement(Frozen):
     cell: tuple[int, int] | None = None
     makespan: int | None = None
     sum_of_costs: int | None = None
-
-
-class AnswerRow(Frozen):
-    """What ``benchmark --score`` reads: an answer as a model wrote it, to the instance of this id."""
-
-    id: StrictStr
-    answer: StrictStr
-
-
-class PromptRow(Frozen):
-    """What ``benchmark --prompts`` writes: the messages that pose an instance."""
-
-    id: str
-    messages: list[Message]

@@ -64,9 +64,7 @@ def too_interlocked(layout: Layout, analysis: Analysis) -> str | None:
 def checked(layout: Layout, where: str) -> Layout:
     """The layout, if it is one. Raises EnvsimError that begins with ``where``."""
     try:
-        check_layout(layout.rows, layout.starts, layout.goals)
-        if layout.via is not None:
-            check_layout(layout.rows, layout.starts, layout.via)
+        check_layout(layout.rows, layout.starts, layout.goals, layout.via)
     except EnvsimError as error:
         raise EnvsimError(f"{where}: {error}") from error
     return layout
@@ -121,7 +119,7 @@ def certified(layout: Layout, node_limit: int) -> LakeInstance:
         refused = too_interlocked(layout, analysis)
     if refused is not None:
         raise EnvsimError(refused)
-    return make_instance(layout.rows, layout.starts, layout.goals, analysis.certificate())
+    return make_instance(layout.rows, layout.starts, layout.goals, analysis.certificate(), via=layout.via)
 
 
 def _analysis(layout: Layout, node_limit: int) -> Analysis:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -81,7 +81,11 @@ def layouts(source: str, agents: int | None = None) -> Iterator[tuple[str, str, 
     if source in sets.NAMES or Path(source).suffix == ".scen":
         for instance in instances(source, agents):
             where = instance.id if source in sets.NAMES else source
-            yield where, where, Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals)
+            yield (
+                where,
+                where,
+                Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via),
+            )
         return
     _refuse_agents(source, agents)
     for where, data in documents(source):
@@ -109,7 +113,9 @@ def instances(source: str, agents: int | None = None) -> list[LakeInstance]:
 
 def _refuse_agents(source: str, agents: int | None) -> None:
     if agents is not None:
-        raise EnvsimError(f"--agents {agents} does not go with {source}; it chooses the agents of a MovingAI .scen file")
+        raise EnvsimError(
+            f"--agents {agents} does not go with {source}; it chooses the agents of a MovingAI .scen file"
+        )
     if Path(source).suffix == ".map":
         raise EnvsimError(f"{source} is a map without agents; give a .scen file that names it")
 
@@ -118,11 +124,11 @@ def _instance(data: dict[str, Any], where: str) -> LakeInstance:
     if "hash" not in data:
         layout = validated(Layout, data, where)
         try:
-            return make_instance(layout.rows, layout.starts, layout.goals)
+            return make_instance(layout.rows, layout.starts, layout.goals, via=layout.via)
         except EnvsimError as error:
             raise EnvsimError(f"{where}: {error}") from error
     instance = validated(LakeInstance, data, where)
-    expected = make_instance(instance.rows, instance.starts, instance.goals)
+    expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
     for field in ("hash", "split"):
         mine, right = getattr(instance, field), getattr(expected, field)
         if mine != right:
@@ -158,13 +164,13 @@ def _opened(source: str) -> Iterator[tuple[str, BinaryIO]]:
             raise EnvsimError("stdin is closed; give a file instead of '-'")
         yield "stdin", sys.stdin.buffer
         return
-    try:
-        file = Path(source).open("rb")
-    except OSError as error:
-        raise EnvsimError(f"cannot read {source}: {error.strerror}") from error
-    except ValueError as error:
-        raise EnvsimError(f"cannot read {source!r}: {error}") from error
-    with file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(Path(source).open("rb"))
+        except OSError as error:
+            raise EnvsimError(f"cannot read {source}: {error.strerror}") from error
+        except ValueError as error:
+            raise EnvsimError(f"cannot read {source!r}: {error}") from error
         yield source, file
 
 
