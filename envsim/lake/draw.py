@@ -14,6 +14,8 @@ from envsim.lake.instance import LakeInstance
 COLOURS = (32, 166, 36, 169, 214)
 """An agent's colour among the terminal's 256: Okabe and Ito's palette, as near as that has it."""
 WATER, FAULT, GOOD = 24, 160, 28
+_Marks = dict[Cell, list[tuple[str, int | None]]]
+"""Texts in a cell, each with its colour."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -50,26 +52,8 @@ def draw_map(
 
     An agent outside the map is not shown.
     """
-    marks: dict[Cell, list[tuple[str, int | None]]] = {}
-    for cells, name in ((agents, agent_name), (goals, goal_name), (via or (), via_name)):
-        for i, cell in enumerate(cells):
-            marks.setdefault(cell, []).append((name(i), COLOURS[i % len(COLOURS)]))
-    for r, row in enumerate(rows):
-        for c, mark in enumerate(row):
-            if mark == HOLE or (r, c) not in marks:
-                marks.setdefault((r, c), []).append((mark, None if mark == FREE else WATER))
-    width = max(sum(len(text) for text, _ in found) for found in marks.values()) + 1
-    width = max(width, len(str(len(rows[0]) - 1)) + 1)
-    gutter = max(3, len(str(len(rows) - 1)) + 1)
-
-    def shown(r: int, c: int) -> str:
-        found = marks[r, c]
-        space = " " * (width - sum(len(text) for text, _ in found))
-        return space + "".join(paint(text, shade if colour else None) for text, shade in found)
-
-    head = " " * gutter + "".join(f"{c:>{width}}" for c in range(len(rows[0])))
-    lines = [f"{r:>{gutter}}" + "".join(shown(r, c) for c in range(len(row))) for r, row in enumerate(rows)]
-    return "\n".join([head, *lines])
+    marks = _marks(rows, agents, goals, via)
+    return _table(rows, marks, _width(marks), colour)
 
 
 def draw_instance(instance: LakeInstance, *, colour: bool = False) -> str:
@@ -95,13 +79,15 @@ def draw_instance(instance: LakeInstance, *, colour: bool = False) -> str:
 
 def draw_replay(instance: LakeInstance, replay: Replay, *, colour: bool = False) -> str:
     """A plan step by step up to its first fault or its end, what each agent does, and the verdict."""
+    scenes = [
+        _marks(instance.rows, [(r, c) for r, c in state], instance.goals, instance.via) for state in replay.states
+    ]
+    width = max(map(_width, scenes))
     blocks = []
-    for t, state in enumerate(replay.states):
+    for t, marks in enumerate(scenes):
         moves = replay.actions[t - 1] if t else []
         done = ", ".join(f"{_agent(i, colour)} {move}" for i, move in enumerate(moves))
-        cells = [(r, c) for r, c in state]
-        drawn = draw_map(instance.rows, cells, instance.goals, instance.via, colour=colour)
-        blocks.append(f"step {t}{': ' if done else ''}{done}\n{drawn}")
+        blocks.append(f"step {t}{': ' if done else ''}{done}\n{_table(instance.rows, marks, width, colour)}")
     shade = GOOD if replay.verdict.valid else FAULT
     blocks.append(": ".join(filter(None, (paint(outcome(replay), shade if colour else None), outcome_details(replay)))))
     return "\n\n".join(blocks)
@@ -144,6 +130,37 @@ def describe(instance: LakeInstance) -> str:
     agents = "; ".join(f"{agent_name(i)} {' to '.join(map(_cell, _way(instance, i)))}" for i in range(instance.agents))
     holes = sum(row.count(HOLE) for row in instance.rows)
     return f"Lake of {len(instance.rows)} x {len(instance.rows[0])} cells, {holes} of them holes. Agents: {agents}."
+
+
+def _marks(rows: Sequence[str], agents: Sequence[Cell], goals: Sequence[Cell], via: Sequence[Cell] | None) -> _Marks:
+    """What stands in each cell."""
+    marks: _Marks = {}
+    for cells, name in ((agents, agent_name), (goals, goal_name), (via or (), via_name)):
+        for i, cell in enumerate(cells):
+            marks.setdefault(cell, []).append((name(i), COLOURS[i % len(COLOURS)]))
+    for r, row in enumerate(rows):
+        for c, mark in enumerate(row):
+            if mark == HOLE or (r, c) not in marks:
+                marks.setdefault((r, c), []).append((mark, None if mark == FREE else WATER))
+    return marks
+
+
+def _width(marks: _Marks) -> int:
+    return 1 + max(sum(len(text) for text, _ in found) for found in marks.values())
+
+
+def _table(rows: Sequence[str], marks: _Marks, width: int, colour: bool) -> str:
+    width = max(width, len(str(len(rows[0]) - 1)) + 1)
+    gutter = max(3, len(str(len(rows) - 1)) + 1)
+
+    def shown(r: int, c: int) -> str:
+        found = marks[r, c]
+        space = " " * (width - sum(len(text) for text, _ in found))
+        return space + "".join(paint(text, shade if colour else None) for text, shade in found)
+
+    head = " " * gutter + "".join(f"{c:>{width}}" for c in range(len(rows[0])))
+    lines = [f"{r:>{gutter}}" + "".join(shown(r, c) for c in range(len(row))) for r, row in enumerate(rows)]
+    return "\n".join([head, *lines])
 
 
 def _agent(agent: int, colour: bool) -> str:
