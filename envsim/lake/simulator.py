@@ -97,12 +97,7 @@ class Simulator:
         via: Sequence[Cell] | None = None,
         success_rate: float = 1.0,
     ) -> None:
-        check_layout(rows, starts, goals)
-        if via is not None and len(via) != len(goals):
-            raise EnvsimError(f"via has {len(via)} cells; expected {len(goals)}, one for each agent")
-        for cell in via or ():
-            # Two agents may have to visit the same cell, so each is checked by itself.
-            check_layout(rows, [cell], [cell])
+        check_layout(rows, starts, goals, via)
         if not 0 <= success_rate <= 1:
             raise EnvsimError(f"success_rate is {success_rate}; expected a probability from 0 to 1")
         self.board = Board.of(rows)
@@ -117,13 +112,12 @@ class Simulator:
     @classmethod
     def of(cls, instance: LakeInstance, success_rate: float | None = None) -> Simulator:
         """The simulator of an instance, with the instance's own noise unless another is given."""
-        own = float(getattr(instance, "success_rate", 1.0))
         return cls(
             instance.rows,
             instance.starts,
             instance.goals,
-            via=getattr(instance, "via", None),
-            success_rate=own if success_rate is None else success_rate,
+            via=instance.via,
+            success_rate=instance.success_rate if success_rate is None else success_rate,
         )
 
     def reset(self, seed: int) -> None:

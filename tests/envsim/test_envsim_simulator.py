@@ -121,7 +121,7 @@ def test_bad_actions(actions: list[int], message: str) -> None:
     ("options", "message"),
     [
         ({"success_rate": 1.5}, "success_rate is 1.5; expected a probability"),
-        ({"via": []}, "via has 0 cells; expected 1"),
+        ({"via": []}, "0 via cells for 1 agents"),
         ({"via": [(0, 9)]}, r"\(0,9\), outside the 1x3 map"),
     ],
 )
