@@ -187,6 +187,13 @@ class Environment(Protocol):
 
     def replay(self, instance: Any, answer: str) -> Replay: ...
 
-    def picture(self, instance: Any) -> dict[str, Any]:
-        """JSON from which a page can draw the instance: rows, starts, goals."""
+    def agents(self, instance: Any) -> int:
+        """How many act in it: the number under which benchmark results are grouped."""
+        ...
+
+    def film(self, instance: Any, answer: str) -> str:
+        """A whole SVG document that shows ``replay(instance, answer)`` to its first fault or its end.
+
+        It must play where scripts do not run and nothing may be fetched, as in a page's ``img``. Any answer gives one.
+        """
         ...

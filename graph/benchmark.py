@@ -14,7 +14,7 @@ def benchmark_tables(
     environment: Environment, instances: Sequence[Any], takes: Mapping[str, Sequence[Rollout]]
 ) -> list[dict[str, Any]]:
     """One table a number of agents: a row a checkpoint, a column a cell, and their mean over all instances."""
-    agents = {instance.id: len(environment.picture(instance).get("starts", ())) for instance in instances}
+    agents = {instance.id: environment.agents(instance) for instance in instances}
     tables = []
     for n in sorted(set(agents.values())):
         parts = {name: [row for row in rows if agents[row.id] == n] for name, rows in takes.items()}

@@ -23,6 +23,7 @@ from envsim.api import (
 from envsim.lake import config as configuration
 from envsim.lake import knobs, sets, text
 from envsim.lake.config import SIZES, EnvConfig, cell_name
+from envsim.lake.film import film
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
@@ -194,8 +195,11 @@ class Lake:
             rewards[-1] = 1.0
         return Replay(states=[_json(step) for step in steps], actions=actions, rewards=rewards, verdict=verdict)
 
-    def picture(self, instance: LakeInstance) -> dict[str, Any]:
-        return {"rows": instance.rows, "starts": _json(instance.starts), "goals": _json(instance.goals)}
+    def agents(self, instance: LakeInstance) -> int:
+        return instance.agents
+
+    def film(self, instance: LakeInstance, answer: str) -> str:
+        return film(instance, self.replay(instance, answer))
 
     def _verify(self, instance: LakeInstance, plan: text.Plan) -> Verdict:
         certificate = instance.certificate
