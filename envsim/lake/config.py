@@ -1,32 +1,37 @@
-"""``EnvConfig``: what a designer may change of the lake, its bounds, normalisation, canonical hash and knobs.
+"""``EnvConfig``: what a designer may change of the lake, its bounds, normalisation and canonical hash.
 
-The weights of the map sizes are normalised to sum 1 in units of 1e-6 when a configuration is loaded, so that loading
-what was dumped gives the same configuration and the same hash.
+Weights are normalised to sum 1 in units of 1e-6 when a configuration is loaded, so that loading what was dumped gives
+the same configuration and the same hash. Mixtures (agents, placement, topology, goals) keep no weight of 0, and what is
+at its default beyond sizes and agents is left out of the dump: a configuration that does without the opt-in knobs has
+the same text and hash as if they did not exist.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from envsim.api import EnvsimError, Frozen, Knob
+from envsim.api import EnvsimError, Frozen
 
 SIZES = tuple(range(3, 11))
 AGENT_COUNTS = (2, 3, 4, 5)
+PLACEMENTS = ("uniform", "far", "crossing")
+TOPOLOGIES = ("random", "rooms", "corridor", "warehouse")
+GOALS = (1, 2)
+MIXTURES: dict[str, tuple[int | str, ...]] = {
+    "agents": AGENT_COUNTS,
+    "placement": PLACEMENTS,
+    "topology": TOPOLOGIES,
+    "goals": GOALS,
+}
+"""What each mixture distributes its weight over; the first part has all of it by default."""
 MICRO = 1_000_000
-
-BOUNDS = {"data_ratio": (0.0, 1.0), "hole_ratio": (0.0, 0.5), "wait_ratio": (0.0, 1.0)}
-RATIO_STEP = 0.2
-"""A step of the hole or wait ratio, as a share of its range."""
-DATA_FROM_ZERO = 0.05
-DATA_FLOOR = 0.02
-HOLE_FLOOR = 0.1
-"""A step down stops here: on open maps agents hardly ever need to wait, and such instances cannot be had."""
+K = TypeVar("K", int, str)
 
 
 def cell_name(size: int) -> str:
@@ -47,7 +52,7 @@ def _refuse_unknown(data: Any, known: list[str], where: str) -> Any:
     return data
 
 
-def normalised(weights: Mapping[int, float]) -> dict[int, float]:
+def normalised(weights: Mapping[K, float]) -> dict[K, float]:
     """Weights that sum to exactly 1,000,000 units of 1e-6, by largest remainder."""
     total = sum(weights.values())
     if total <= 0:
@@ -60,8 +65,30 @@ def normalised(weights: Mapping[int, float]) -> dict[int, float]:
     return {key: unit / MICRO for key, unit in sorted(units.items())}
 
 
-def _closed_over(keys: tuple[int, ...]) -> dict[str, Any]:
+def _closed_over(keys: tuple[int | str, ...]) -> dict[str, Any]:
     return {"propertyNames": {"enum": [str(key) for key in keys]}}
+
+
+def _at(default: Any) -> Callable[[Any], bool]:
+    return lambda value: bool(value == default)
+
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _mixture(name: str, default: Mapping[Any, float], description: str, *, opt_in: bool = True) -> Any:
+    return Field(
+        default=dict(default),
+        description=description,
+        json_schema_extra=_closed_over(MIXTURES[name]),
+        exclude_if=_at(dict(default)) if opt_in else None,
+    )
+
+
+def _present(weights: Mapping[K, float], order: tuple[K, ...]) -> dict[K, float]:
+    """The normalised weights above 0, in the order of the parts."""
+    shares_ = normalised(weights)
+    return {key: shares_[key] for key in order if shares_.get(key)}
 
 
 class SizeConfig(Frozen):
@@ -74,7 +101,7 @@ class SizeConfig(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
-        return _refuse_unknown(data, list(BOUNDS), "a map size")
+        return _refuse_unknown(data, list(cls.model_fields), "a map size")
 
     @field_validator("hole_ratio", "wait_ratio")
     @classmethod
@@ -94,15 +121,43 @@ class EnvConfig(Frozen):
         dict[int, SizeConfig],
         Field(json_schema_extra=_closed_over(SIZES) | {"required": [str(size) for size in SIZES]}),
     ] = Field(default_factory=_default_sizes)
-    agents: Annotated[
-        dict[int, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
-        Field(json_schema_extra=_closed_over(AGENT_COUNTS)),
-    ] = Field(default={2: 1.0}, description="Number of agents -> weight")
+    agents: dict[int, Weight] = _mixture("agents", {2: 1.0}, "Number of agents -> weight", opt_in=False)
+    placement: dict[str, Weight] = _mixture(
+        "placement",
+        {"uniform": 1.0},
+        "Placement of starts and goals -> weight: uniform, far (every goal far from its start), crossing (every "
+        "agent's first shortest way collides with another's)",
+    )
+    topology: dict[str, Weight] = _mixture(
+        "topology",
+        {"random": 1.0},
+        "How the holes lie -> weight: random, rooms (walls with doors), corridor (a maze of narrow passages), "
+        "warehouse (aisles between shelves)",
+    )
+    goals: dict[int, Weight] = _mixture(
+        "goals",
+        {1: 1.0},
+        "Goals per agent, in order -> weight; 2 applies to the part with two agents, all others have 1",
+    )
+    success_rate: float = Field(
+        1.0,
+        ge=0.95,
+        le=1,
+        description="Chance that a move goes where it was meant to; else it slips to either side. 1 = certain",
+        exclude_if=_at(1.0),
+    )
+    shaping: float = Field(
+        0.0,
+        ge=0,
+        le=0.3,
+        description="Weight of the progress up to the first fault in the reward: 0 = sparse, above 0 = shaped",
+        exclude_if=_at(0.0),
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
-        return _refuse_unknown(data, ["schema_version", "sizes", "agents"], "the configuration")
+        return _refuse_unknown(data, list(cls.model_fields), "the configuration")
 
     @field_validator("sizes")
     @classmethod
@@ -123,7 +178,39 @@ class EnvConfig(Frozen):
         unknown = sorted(set(agents) - set(AGENT_COUNTS))
         if unknown:
             raise ValueError(f"agents {unknown} are out of range; expected counts in {list(AGENT_COUNTS)}")
-        return normalised(agents)
+        return _present(agents, AGENT_COUNTS)
+
+    @field_validator("goals")
+    @classmethod
+    def _goal_counts(cls, goals: dict[int, float]) -> dict[int, float]:
+        unknown = sorted(set(goals) - set(GOALS))
+        if unknown:
+            raise ValueError(f"goals {unknown} are out of range; expected counts in {list(GOALS)}")
+        return _present(goals, GOALS)
+
+    @field_validator("placement")
+    @classmethod
+    def _placements(cls, placement: dict[str, float]) -> dict[str, float]:
+        return _present(_refuse_unknown(placement, list(PLACEMENTS), "placement"), PLACEMENTS)
+
+    @field_validator("topology")
+    @classmethod
+    def _topologies(cls, topology: dict[str, float]) -> dict[str, float]:
+        return _present(_refuse_unknown(topology, list(TOPOLOGIES), "topology"), TOPOLOGIES)
+
+    @field_validator("success_rate", "shaping")
+    @classmethod
+    def _rounded(cls, value: float) -> float:
+        return round(value, 6)
+
+    @model_validator(mode="after")
+    def _two_goals_need_two_agents(self) -> EnvConfig:
+        if self.goals.get(2) and not self.agents.get(2):
+            raise ValueError(
+                f"goals.2 is {self.goals[2]} but agents has only {list(self.agents)}; two goals are for two agents: "
+                "raise agents.2, or set goals.2 to 0"
+            )
+        return self
 
     def canonical_hash(self) -> str:
         """sha256 of the sorted, compact JSON after normalisation and rounding."""
@@ -150,40 +237,3 @@ def _line(problem: Any) -> str:
 def shares(config: EnvConfig) -> dict[str, float]:
     """Share of each map size, as asked for."""
     return {cell_name(size): entry.data_ratio for size, entry in config.sizes.items()}
-
-
-def knobs(config: EnvConfig) -> dict[str, Knob]:
-    """The three knobs of every map size by path, with where a step up or down leads (before renormalisation)."""
-    found = {}
-    for size, entry in config.sizes.items():
-        for field, (low, high) in BOUNDS.items():
-            value: float = getattr(entry, field)
-            if field == "data_ratio":
-                up = min(high, 2 * value) if value else DATA_FROM_ZERO
-                down = max(value / 2, min(value, DATA_FLOOR))
-            else:
-                step = RATIO_STEP * (high - low)
-                floor = HOLE_FLOOR if field == "hole_ratio" else low
-                up, down = min(high, value + step), max(value - step, min(value, floor))
-            found[f"{cell_name(size)}.{field}"] = Knob(
-                value=value, low=low, high=high, up=round(up, 6), down=round(down, 6)
-            )
-    return found
-
-
-def with_values(config: EnvConfig, values: Mapping[str, float]) -> EnvConfig:
-    """A new configuration with raw knob values set and the weights renormalised.
-
-    Raises EnvsimError naming path, value and bound.
-    """
-    known = knobs(config)
-    sizes: dict[int, dict[str, float]] = {size: entry.model_dump() for size, entry in config.sizes.items()}
-    for path, value in values.items():
-        if path not in known:
-            raise EnvsimError(f"unknown knob {path!r}; {nearest(path, list(known))}")
-        knob = known[path]
-        if not knob.low <= value <= knob.high:
-            raise EnvsimError(f"{path} = {value!r} is out of bounds; expected {knob.low} to {knob.high}")
-        cell, field = path.split(".")
-        sizes[int(cell.split("x")[0])][field] = value
-    return parse_config(config.model_dump(mode="json") | {"sizes": sizes})

@@ -21,7 +21,7 @@ from envsim.api import (
     Verdict,
 )
 from envsim.lake import config as configuration
-from envsim.lake import sets, text
+from envsim.lake import knobs, sets, text
 from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
@@ -33,12 +33,24 @@ ACTIONS = {(0, -1): "left", (1, 0): "down", (0, 1): "right", (-1, 0): "up", (0, 
 
 
 class Lake:
-    """The lake. Stateless: every method is a function of its arguments."""
+    """The lake. Every method is a function of its arguments and of the groups of knobs that are open to a designer.
+
+    ``Lake(editing=["topology"])`` lists ``topology.rooms`` and so on as knobs, beside the three of every map size.
+    Raises EnvsimError for a group that is not among ``knob_groups``.
+    """
 
     name = "lake"
+    knob_groups: tuple[str, ...] = knobs.KNOB_GROUPS
     config_model = EnvConfig
     instance_model: type[Instance] = LakeInstance
     outcomes = OUTCOMES
+
+    def __init__(self, editing: Sequence[str] = ()) -> None:
+        self.edited = knobs.check_groups(editing)
+
+    def editing(self, groups: Sequence[str]) -> Lake:
+        """The lake whose knobs cover these groups, and no others, beside the three of every map size."""
+        return Lake(groups)
 
     def default_config(self) -> EnvConfig:
         return EnvConfig()
@@ -53,10 +65,10 @@ class Lake:
         return configuration.shares(config)
 
     def knobs(self, config: EnvConfig) -> dict[str, Knob]:
-        return configuration.knobs(config)
+        return knobs.knobs(config, self.edited)
 
     def with_values(self, config: EnvConfig, values: Mapping[str, float]) -> EnvConfig:
-        return configuration.with_values(config, values)
+        return knobs.with_values(config, values, self.edited)
 
     def generate(
         self,

@@ -1,7 +1,8 @@
 """``LakeInstance`` and its certificate; the canonical hash over symmetries and agent order; the split.
 
 Two instances that differ by a rotation, a reflection or the numbering of their agents have the same hash, so they are
-in the same split, and splits never share an instance up to symmetry.
+in the same split, and splits never share an instance up to symmetry. Via cells are part of the task and of the hash;
+what a map was drawn as, and how its answers are paid, are not. A field at its default is left out of the JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -51,10 +52,15 @@ class Certificate(Frozen):
     plan: list[str] | None = None
 
 
+def _absent(value: object) -> bool:
+    return value is None
+
+
 class LakeInstance(Instance):
     """One task of multi-agent path finding. Cells are (row, column); rows hold ``.`` free and ``@`` hole.
 
-    ``size`` is the longer side: generated lakes are square, any rectangle loads.
+    ``size`` is the longer side: generated lakes are square, any rectangle loads. ``via``, if any, has one cell for each
+    agent, to be visited before its goal.
     """
 
     size: int
@@ -62,11 +68,24 @@ class LakeInstance(Instance):
     rows: list[str]
     starts: list[Cell]
     goals: list[Cell]
+    via: list[Cell] | None = Field(
+        None, description="Each agent's first goal, to be visited before its last", exclude_if=_absent
+    )
+    topology: str = Field("random", description="How the holes were drawn", exclude_if=lambda name: name == "random")
+    placement: str = Field(
+        "uniform", description="How starts and goals were drawn", exclude_if=lambda name: name == "uniform"
+    )
+    success_rate: float = Field(
+        1.0, ge=0, le=1, description="Chance that a move goes where it was meant to", exclude_if=lambda q: q == 1
+    )
+    shaping: float = Field(
+        0.0, ge=0, le=0.3, description="Weight of progress in the reward", exclude_if=lambda w: w == 0
+    )
     certificate: Certificate | None = None
 
     @model_validator(mode="after")
     def _sound(self) -> LakeInstance:
-        check_layout(self.rows, self.starts, self.goals)
+        check_layout(self.rows, self.starts, self.goals, self.via)
         if self.agents != len(self.starts):
             raise ValueError(f"agents is {self.agents} but there are {len(self.starts)} starts")
         if self.size != max(len(self.rows), len(self.rows[0])):
@@ -74,8 +93,10 @@ class LakeInstance(Instance):
         return self
 
 
-def check_layout(rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell]) -> None:
-    """Raise EnvsimError unless the map is a rectangle and starts and goals are distinct free cells of it."""
+def check_layout(
+    rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell], via: Sequence[Cell] | None = None
+) -> None:
+    """Raise EnvsimError unless the map is a rectangle, all cells are free ones of it, and starts and goals distinct."""
     if not rows or not rows[0]:
         raise EnvsimError("the map is empty; expected at least one row of '.' and '@'")
     width = len(rows[0])
@@ -86,13 +107,17 @@ def check_layout(rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Ce
             raise EnvsimError(f"row {r} is {row!r}; expected only '.' (free) and '@' (hole)")
     if not starts or len(starts) != len(goals):
         raise EnvsimError(f"{len(starts)} starts and {len(goals)} goals; expected one of each for every agent")
-    for what, cells in (("start", starts), ("goal", goals)):
+    if via is not None and len(via) != len(starts):
+        raise EnvsimError(
+            f"{len(via)} via cells for {len(starts)} agents; expected one for every agent, or none at all"
+        )
+    for what, cells in (("start", starts), ("goal", goals), ("via cell", via or ())):
         for agent, (r, c) in enumerate(cells):
             if not (0 <= r < len(rows) and 0 <= c < width):
                 raise EnvsimError(f"{what} of agent {agent} is ({r},{c}), outside the {len(rows)}x{width} map")
             if rows[r][c] == HOLE:
                 raise EnvsimError(f"{what} of agent {agent} is ({r},{c}), a hole; expected a free cell")
-        if len(set(cells)) < len(cells):
+        if what != "via cell" and len(set(cells)) < len(cells):
             raise EnvsimError(f"two agents share a {what}: {list(cells)}; expected distinct cells")
 
 
@@ -115,20 +140,29 @@ def _symmetries(rows: int, columns: int) -> tuple[tuple[str, tuple[int, ...], Ca
     return tuple(found)
 
 
-def canonical_hash(rows: int, columns: int, marks: str, ends: Sequence[tuple[int, int]]) -> str:
+def canonical_hash(rows: int, columns: int, marks: str, ends: Sequence[tuple[int, ...]]) -> str:
     """sha256 of the smallest of the 8 images of a lake with its agents sorted.
 
-    ``marks`` are all rows joined; ``ends`` are (start, goal) of each agent as cell numbers.
+    ``marks`` are all rows joined; ``ends`` are (start, goal) or (start, goal, via) of each agent as cell numbers.
     """
     symmetries = _symmetries(rows, columns)
     images = [(shape, "".join(pick(marks))) for shape, _, pick in symmetries]
     best = min(images)
     agents = min(
-        sorted([(target[s], target[g]) for s, g in ends])
+        sorted([tuple([target[v] for v in cells]) for cells in ends])
         for image, (_, target, _) in zip(images, symmetries, strict=True)
         if image == best
     )
     return hashlib.sha256(f"{best[0]} {best[1]} {agents}".encode()).hexdigest()
+
+
+class Labels(TypedDict, total=False):
+    """What an instance says beside its layout."""
+
+    topology: str
+    placement: str
+    success_rate: float
+    shaping: float
 
 
 def make_instance(
@@ -137,15 +171,19 @@ def make_instance(
     goals: Sequence[Cell],
     certificate: Certificate | None = None,
     digest: str | None = None,
+    *,
+    via: Sequence[Cell] | None = None,
+    **labels: Unpack[Labels],
 ) -> LakeInstance:
     """An instance with its hash, split and id. The id depends on the exact layout, the hash only up to symmetry."""
-    check_layout(rows, starts, goals)
+    check_layout(rows, starts, goals, via)
     marks = "".join(rows)
     columns = len(rows[0])
+    ends = (starts, goals) if via is None else (starts, goals, via)
     if digest is None:
-        ends = [(r * columns + c, i * columns + j) for (r, c), (i, j) in zip(starts, goals, strict=True)]
-        digest = canonical_hash(len(rows), columns, marks, ends)
-    exact = hashlib.sha256(f"{columns} {marks} {[tuple(c) for c in (*starts, *goals)]}".encode()).hexdigest()
+        numbers = [tuple(r * columns + c for r, c in cells) for cells in zip(*ends, strict=True)]
+        digest = canonical_hash(len(rows), columns, marks, numbers)
+    exact = hashlib.sha256(f"{columns} {marks} {[tuple(c) for cells in ends for c in cells]}".encode()).hexdigest()
     return LakeInstance(
         id=f"{len(rows)}x{columns}-{len(starts)}-{digest[:10]}-{exact[:6]}",
         hash=digest,
@@ -155,6 +193,8 @@ def make_instance(
         rows=list(rows),
         starts=list(starts),
         goals=list(goals),
+        via=None if via is None else list(via),
+        **labels,
         certificate=certificate,
     )
 
@@ -179,7 +219,7 @@ def read_instances(path: Path) -> Iterator[LakeInstance]:
                 instance = LakeInstance.model_validate_json(line)
             except ValidationError as error:
                 raise EnvsimError(f"{path}:{number}: not an instance: {_first(error)}") from error
-            expected = make_instance(instance.rows, instance.starts, instance.goals)
+            expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
             if (instance.hash, instance.split) != (expected.hash, expected.split):
                 raise EnvsimError(
                     f"{path}:{number}: instance {instance.id} has hash {instance.hash[:12]} ({instance.split}), its "
@@ -189,11 +229,16 @@ def read_instances(path: Path) -> Iterator[LakeInstance]:
 
 
 def layout_from_json(text: str, where: str) -> LakeInstance:
-    """An instance from JSON with at least rows, starts and goals. Raises EnvsimError that begins with ``where``."""
+    """An instance from JSON with at least rows, starts and goals; via cells and labels are read where they are given.
+
+    Raises EnvsimError that begins with ``where``.
+    """
     try:
         data = json.loads(text)
         rows, starts, goals = data["rows"], [tuple(c) for c in data["starts"]], [tuple(c) for c in data["goals"]]
-        return make_instance(rows, starts, goals)
+        via = None if data.get("via") is None else [tuple(c) for c in data["via"]]
+        labels: Any = {key: data[key] for key in Labels.__annotations__ if key in data}
+        return make_instance(rows, starts, goals, via=via, **labels)
     except KeyError as error:
         raise EnvsimError(f"{where}: key {error} is missing; expected rows, starts and goals") from error
     except (ValueError, TypeError) as error:

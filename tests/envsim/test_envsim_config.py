@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envsim.api import EnvsimError
-from envsim.lake.config import SIZES, EnvConfig, knobs, parse_config, shares, with_values
+from envsim.lake.config import SIZES, EnvConfig, parse_config, shares
+from envsim.lake.knobs import KNOB_GROUPS, check_groups, knobs, with_values
 
 WEIGHTS = st.lists(st.floats(0, 1), min_size=8, max_size=8).filter(lambda ws: sum(ws) > 1e-3)
 
@@ -131,3 +132,100 @@ def test_schema_is_closed() -> None:
     schema = EnvConfig.model_json_schema()
     assert schema["additionalProperties"] is False
     assert schema["properties"]["sizes"]["propertyNames"]["enum"] == [str(n) for n in SIZES]
+
+
+DEFAULT_HASH = "7eed8d0cda48e84adbe19d0311fd15c3659affcc5366b891b6ac430d317889c3"
+
+
+def test_opt_in_knobs_at_their_defaults_leave_dump_and_hash_as_they_were() -> None:
+    assert set(EnvConfig().model_dump()) == {"schema_version", "sizes", "agents"}
+    assert EnvConfig().canonical_hash() == DEFAULT_HASH
+    spelt_out = _data(
+        placement={"uniform": 3, "far": 0}, topology={"random": 1}, goals={"1": 1}, success_rate=1.0, shaping=0
+    )
+    assert parse_config(spelt_out).canonical_hash() == DEFAULT_HASH
+    assert parse_config(_data(agents={"2": 1, "3": 0})).canonical_hash() == DEFAULT_HASH
+
+
+OPT_IN = {
+    "agents.3": 0.5,
+    "placement.far": 0.25,
+    "topology.rooms": 1.0,
+    "topology.random": 0.0,
+    "goals.2": 0.1,
+    "success_rate": 0.97,
+    "shaping": 0.2,
+}
+
+
+def test_opt_in_knobs_reach_the_configuration_and_survive_a_round_trip() -> None:
+    config = with_values(EnvConfig(), OPT_IN, KNOB_GROUPS)
+    assert config.agents == {2: 0.666667, 3: 0.333333}
+    assert config.placement == {"uniform": 0.8, "far": 0.2}
+    assert config.topology == {"rooms": 1.0}
+    assert config.goals == {1: 0.909091, 2: 0.090909}
+    assert (config.success_rate, config.shaping) == (0.97, 0.2)
+    again = parse_config(json.loads(config.model_dump_json()))
+    assert again == config
+    assert again.canonical_hash() == config.canonical_hash() != DEFAULT_HASH
+    assert knobs(config, ["topology"])["topology.random"].value == 0
+
+
+def test_knobs_of_a_group_come_after_those_of_the_sizes_and_only_if_opened() -> None:
+    assert len(knobs(EnvConfig())) == 24
+    both = list(knobs(EnvConfig(), ["shaping", "topology"]))
+    assert both[24:] == ["topology.random", "topology.rooms", "topology.corridor", "topology.warehouse", "shaping"]
+    assert check_groups(["shaping", "agents", "shaping"]) == ("agents", "shaping")
+
+
+def test_steps_of_opt_in_knobs() -> None:
+    found = knobs(with_values(EnvConfig(), {"success_rate": 0.955, "shaping": 0.25}, KNOB_GROUPS), KNOB_GROUPS)
+    assert (found["topology.rooms"].up, found["topology.rooms"].down) == (0.05, 0)
+    assert (found["topology.random"].up, found["topology.random"].down) == (1, 0.5)
+    assert (found["success_rate"].up, found["success_rate"].down) == (0.965, 0.95)
+    assert (found["shaping"].up, found["shaping"].down) == (0.3, 0.15)
+    for knob in found.values():
+        assert knob.low <= knob.down <= knob.value <= knob.up <= knob.high
+
+
+@given(st.sampled_from(sorted(knobs(EnvConfig(), KNOB_GROUPS))), st.sampled_from(["up", "down"]), st.integers(1, 8))
+def test_every_step_leads_to_a_configuration(path: str, way: str, times: int) -> None:
+    config = EnvConfig()
+    for _ in range(times):
+        knob = knobs(config, KNOB_GROUPS)[path]
+        config = with_values(config, {path: getattr(knob, way)}, KNOB_GROUPS)
+    assert parse_config(json.loads(config.model_dump_json())) == config
+    if way == "up":
+        assert knobs(config, KNOB_GROUPS)[path].value >= knobs(EnvConfig(), KNOB_GROUPS)[path].value
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"topology": {"room": 1}}, ["topology", "'room'", "did you mean 'rooms'"]),
+        ({"placement": {"far": 0}}, ["placement", "sum to 0"]),
+        ({"placement": {"far": -1}}, ["placement.far", "-1"]),
+        ({"goals": {"3": 1}}, ["goals", "[3]", "[1, 2]"]),
+        ({"goals": {"2": 1}, "agents": {"3": 1}}, ["goals.2", "agents.2", "[3]"]),
+        ({"success_rate": 0.9}, ["success_rate", "0.95", "0.9"]),
+        ({"shaping": 0.31}, ["shaping", "0.3", "0.31"]),
+        ({"topolgy": {}}, ["did you mean 'topology'"]),
+    ],
+)
+def test_errors_of_opt_in_fields_name_field_value_and_bound(data: Any, words: list[str]) -> None:
+    with pytest.raises(EnvsimError) as caught:
+        parse_config(data)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_knob_of_a_closed_group_says_which_group_to_open() -> None:
+    with pytest.raises(EnvsimError, match=r"'topology\.rooms' is not open here; add 'topology'"):
+        with_values(EnvConfig(), {"topology.rooms": 0.5})
+    with pytest.raises(EnvsimError, match=r"did you mean 'topology\.rooms'"):
+        with_values(EnvConfig(), {"topology.room": 0.5}, ["topology"])
+    with pytest.raises(EnvsimError, match="unknown group of knobs 'topologies'; did you mean 'topology'"):
+        knobs(EnvConfig(), ["topologies"])
+    with pytest.raises(EnvsimError, match=r"goals\.2 is 1\.0 but agents has only \[3\]"):
+        with_values(EnvConfig(), {"agents.2": 0, "agents.3": 1, "goals.2": 1, "goals.1": 0}, KNOB_GROUPS)

@@ -168,3 +168,18 @@ def test_unsolvable_instances_have_a_verdict_but_no_reference() -> None:
         LAKE.reference_answer(blocked, "compact")
     verdict: Verdict = LAKE.score(blocked, "(0,0)(0,1)")
     assert verdict.outcome == "goal_not_reached"
+
+
+def test_an_environment_opens_groups_of_knobs() -> None:
+    config = EnvConfig()
+    opened = LAKE.editing(["topology", "success_rate"])
+    assert set(opened.knobs(config)) - set(LAKE.knobs(config)) == {
+        *(f"topology.{name}" for name in ("random", "rooms", "corridor", "warehouse")),
+        "success_rate",
+    }
+    assert opened.with_values(config, {"success_rate": 0.96}).success_rate == 0.96
+    assert set(Lake(LAKE.knob_groups).knobs(config)) > set(opened.knobs(config))
+    with pytest.raises(EnvsimError, match="not open"):
+        LAKE.with_values(config, {"success_rate": 0.96})
+    with pytest.raises(EnvsimError, match="did you mean 'topology'"):
+        LAKE.editing(["topologie"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from envsim.api import SPLITS, EnvsimError, YieldError
 from envsim.lake.config import EnvConfig, cell_name
 from envsim.lake.environment import Lake
 from envsim.lake.generate import apportion, fill, stream
-from envsim.lake.instance import make_instance
+from envsim.lake.instance import dump_instances, make_instance
 from envsim.lake.solver import analyse
 
 LAKE = Lake()
@@ -47,6 +49,18 @@ def test_same_seed_same_bytes_and_other_seed_other_instances() -> None:
     one, same, other = (LAKE.generate(config, 40, seed) for seed in (1, 1, 2))
     assert one.model_dump_json() == same.model_dump_json()
     assert not {i.id for i in one.instances} & {i.id for i in other.instances}
+
+
+@pytest.mark.parametrize(
+    ("agents", "n", "seed", "digest"),
+    [
+        ({2: 1}, 40, 5, "d9eb76e3cf3dd868606ec7d9b66d24fa5e11951abacfb6bfe37b3f6c1773776d"),
+        ({2: 1, 3: 1}, 64, 7, "c465ed59f869afb1172ecdb7e9eef5f74bf57c0a36212576d150571944431f92"),
+    ],
+)
+def test_default_knobs_give_the_bytes_of_ever(agents: dict[int, float], n: int, seed: int, digest: str) -> None:
+    config = EnvConfig.model_validate(EnvConfig().model_dump() | {"agents": agents})
+    assert hashlib.sha256(dump_instances(LAKE.generate(config, n, seed).instances)).hexdigest() == digest
 
 
 def test_instances_differ_up_to_symmetry() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from envsim.api import SPLITS, EnvsimError
 from envsim.lake.grid import Cell
 from envsim.lake.instance import (
+    Labels,
     LakeInstance,
     check_layout,
     layout_from_json,
@@ -54,6 +56,33 @@ def test_hash_is_the_same_for_all_symmetries_and_agent_orders(layout: Layout, sy
     assert (one.hash, one.split) == (other.hash, other.split)
     same = (turned, [s for s, _ in agents], [g for _, g in agents]) == (rows, starts, goals)
     assert (one.id == other.id) == same
+
+
+@given(layouts(3, 5, (2, 2)), st.integers(0, 7), st.booleans(), st.randoms(use_true_random=False))
+def test_via_cells_enter_the_hash_and_turn_with_the_map(
+    layout: Layout, symmetry: int, swapped: bool, rng: random.Random
+) -> None:
+    rows, starts, goals = _made(layout)
+    n = len(rows)
+    free = [(r, c) for r in range(n) for c in range(n) if rows[r][c] == "."]
+    via = rng.sample(free, 2)
+
+    def image(cell: Cell) -> Cell:
+        r, c = cell
+        if symmetry & 1:
+            r = n - 1 - r
+        if symmetry & 2:
+            c = n - 1 - c
+        return (c, r) if symmetry & 4 else (r, c)
+
+    marks = {image((r, c)): rows[r][c] for r in range(n) for c in range(n)}
+    turned = ["".join(marks[r, c] for c in range(n)) for r in range(n)]
+    order = slice(None, None, -1) if swapped else slice(None)
+    ends = [[image(cell) for cell in cells][order] for cells in (starts, goals, via)]
+    one = make_instance(rows, starts, goals, via=via)
+    assert make_instance(turned, ends[0], ends[1], via=ends[2]).hash == one.hash
+    assert make_instance(rows, starts, goals).hash != one.hash
+    assert make_instance(rows, starts, goals, via=via[::-1]).id != one.id
 
 
 def test_hash_tells_start_from_goal_and_shape_from_shape() -> None:
@@ -110,6 +139,35 @@ def test_files_round_trip(tmp_path: Path) -> None:
     row = json.loads(path.read_text().splitlines()[0])
     expected = ["id", "hash", "split", "size", "agents", "rows", "starts", "goals", "certificate"]
     assert list(row) == expected
+
+
+def test_opt_in_fields_round_trip_and_labels_do_not_enter_the_hash(tmp_path: Path) -> None:
+    rows, starts, goals = ["...", ".@.", "..."], [(0, 0), (2, 2)], [(2, 0), (0, 2)]
+    plain = make_instance(rows, starts, goals)
+    labels: Labels = {"topology": "rooms", "placement": "far", "success_rate": 0.97, "shaping": 0.3}
+    labelled = make_instance(rows, starts, goals, **labels)
+    assert (labelled.id, labelled.hash) == (plain.id, plain.hash)
+    both = make_instance(rows, starts, goals, via=[(0, 1), (1, 0)], **labels)
+    path = tmp_path / "instances.jsonl"
+    write_instances(path, [plain, labelled, both])
+    assert list(read_instances(path)) == [plain, labelled, both]
+    bare, *_, full = (json.loads(line) for line in path.read_text().splitlines())
+    assert set(full) - set(bare) == {"via", *labels}
+    assert layout_from_json(json.dumps(full), "x") == both
+
+
+@pytest.mark.parametrize(
+    ("via", "words"),
+    [
+        ([(0, 1)], "1 via cells for 2 agents"),
+        ([(0, 1), (1, 1)], "via cell of agent 1 is (1,1), a hole"),
+        ([(0, 1), (1, 3)], "via cell of agent 1 is (1,3), outside"),
+    ],
+)
+def test_unsound_via_cells_are_refused(via: list[Cell], words: str) -> None:
+    with pytest.raises(EnvsimError) as caught:
+        make_instance(["...", ".@.", "..."], [(0, 0), (2, 2)], [(2, 0), (0, 2)], via=via)
+    assert words in str(caught.value)
 
 
 def test_bad_rows_name_file_and_line(tmp_path: Path) -> None:
