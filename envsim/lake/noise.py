@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class _Task:
         return sum(action != STAY for step in self.actions for action in step)
 
 
-def success_probability(
+def success_probability(  # noqa: PLR0917  the instance, the plan and the noise
     rows: Sequence[str],
     starts: Sequence[Cell],
     goals: Sequence[Cell],
@@ -89,7 +90,7 @@ def success_probability(
         For each agent its cells, t = 0 first; shorter paths wait at their ends. It need not be valid, but every step
         must be a move to a cell that shares a side, or a stay.
     q
-        Probability of the intended direction, in (0, 1].
+        Probability of the intended direction, in [0, 1].
     key
         Names the random stream where rollouts are drawn: the same key and plan give the same figure.
     rollouts
@@ -108,13 +109,13 @@ def success_probability(
     Exact: dense matrices over the free cells, at most O(free^3) a step for two agents. Sampled: O(rollouts * steps *
     agents^2), vectorised over rollouts.
     """
-    if not 0 < q <= 1:
-        raise EnvsimError(f"success_rate is {q}; expected above 0 and at most 1")
+    if not 0 <= q <= 1:
+        raise EnvsimError(f"success_rate is {q}; expected 0 to 1")
     if exact is None:
         exact = len(starts) <= EXACT_AGENTS
     if exact and len(starts) > EXACT_AGENTS:
         raise EnvsimError(f"{len(starts)} agents cannot be computed exactly; expected at most {EXACT_AGENTS}")
-    check_layout(rows, starts, goals)
+    check_layout(rows, starts, goals, via)
     columns = len(rows[0])
     task = _Task(
         rows=tuple(rows),
@@ -141,7 +142,7 @@ def _actions(starts: Sequence[Cell], plan: Sequence[Sequence[Cell]]) -> tuple[tu
         if not path or tuple(path[0]) != tuple(starts[i]):
             raise EnvsimError(f"the path of agent {i} does not begin at its start {tuple(starts[i])}")
         own = []
-        for t, ((r, c), (y, x)) in enumerate(zip(path, path[1:], strict=False), 1):
+        for t, ((r, c), (y, x)) in enumerate(pairwise(path), 1):
             step = (y - r, x - c)
             if step != (0, 0) and step not in DIRECTIONS:
                 raise EnvsimError(f"agent {i} jumps from ({r},{c}) to ({y},{x}) at step {t}; expected one step or none")
@@ -286,8 +287,10 @@ def _first_slips(task: _Task, rng: np.random.Generator, rollouts: int) -> _Ints:
     moves, q = task.moves, task.q
     if q == 1 or moves == 0:
         return np.full(1 + rollouts, moves)
-    drawn = np.log1p(-rng.random(1 + rollouts) * (1 - q**moves)) / math.log(q)
-    first = np.minimum(drawn.astype(np.int64), moves - 1)
+    drawn = rng.random(1 + rollouts)
+    # Inverse of the geometric distribution cut off at the last move.
+    late = np.log1p(-drawn * (1 - q**moves)) / math.log(q) if q else np.zeros(1 + rollouts)
+    first = np.minimum(late.astype(np.int64), moves - 1)
     first[0] = moves
     return first
 

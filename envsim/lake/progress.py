@@ -25,7 +25,7 @@ def grade(instance: LakeInstance, plan: Sequence[Sequence[Cell]], verdict: Verdi
     """The verdict with success under the instance's noise, progress, and the weight of progress."""
     update: dict[str, object] = {"shaping": instance.shaping}
     if not verdict.valid:
-        update["progress"] = progress(instance.rows, instance.starts, instance.goals, plan, verdict, instance.via)
+        update["progress"] = progress(instance.rows, instance.goals, plan, verdict, instance.via)
     elif instance.success_rate < 1:
         found = success_probability(
             instance.rows, instance.starts, instance.goals, plan, instance.success_rate, instance.via, key=instance.id
@@ -38,7 +38,6 @@ def grade(instance: LakeInstance, plan: Sequence[Sequence[Cell]], verdict: Verdi
 
 def progress(
     rows: Sequence[str],
-    starts: Sequence[Cell],
     goals: Sequence[Cell],
     plan: Sequence[Sequence[Cell]],
     verdict: Verdict,
@@ -58,7 +57,7 @@ def progress(
     last = max(0, verdict.fault.step - (verdict.outcome != "goal_not_reached"))
     total = left = 0
     for i, path in enumerate(plan):
-        walked = [tuple(cell) for cell in path[: last + 1]]
+        walked = path[: last + 1]
         first = None if via is None else via[i]
         total += _left(rows, goals[i], first, walked[:1])
         left += _left(rows, goals[i], first, walked)
@@ -71,11 +70,11 @@ def _left(rows: Sequence[str], goal: Cell, via: Cell | None, walked: Sequence[Ce
     """The distance that remains to one agent at the end of what it walked."""
     r, c = walked[-1]
     columns = len(rows[0])
-    if via is None or tuple(via) in walked:
-        return _distances(tuple(rows), tuple(goal))[r * columns + c]
+    if via is None or via in walked:
+        return _distances(tuple(rows), goal)[r * columns + c]
     y, x = via
-    onwards = _distances(tuple(rows), tuple(goal))[y * columns + x]
-    return _distances(tuple(rows), tuple(via))[r * columns + c] + onwards
+    onwards = _distances(tuple(rows), goal)[y * columns + x]
+    return _distances(tuple(rows), via)[r * columns + c] + onwards
 
 
 @lru_cache(maxsize=1024)

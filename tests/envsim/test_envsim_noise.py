@@ -168,6 +168,15 @@ def test_who_stays_never_slips_and_walls_hold() -> None:
     assert corridor.failures["goal_not_reached"] == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_where_no_move_goes_as_meant(exact: bool) -> None:
+    plan = [[(1, 1), (1, 2)]]
+    assert success_probability(OPEN, [(1, 1)], [(1, 2)], plan, 0.0, exact=exact).probability == 0
+    assert success_probability(OPEN, [(1, 1)], [(0, 1)], plan, 0.0, exact=exact).probability == pytest.approx(
+        0.5, abs=0.02
+    )
+
+
 def test_failures_name_their_causes() -> None:
     beside_hole = success_probability([".@", ".."], [(0, 0)], [(1, 0)], [[(0, 0), (1, 0)]], 0.9)
     assert beside_hole.failures["hole"] == pytest.approx(0.05)
@@ -209,7 +218,7 @@ def test_a_very_long_plan_still_has_a_chance() -> None:
         ([[(0, 0), (2, 0)]], 0.9, None, "agent 0 jumps from"),
         ([[(1, 0)]], 0.9, None, "does not begin at its start"),
         ([[(0, 0)], [(1, 1)]], 0.9, None, "2 paths for 1 agents"),
-        ([[(0, 0)]], 0.0, None, "success_rate is 0"),
+        ([[(0, 0)]], -0.1, None, "success_rate is -0.1"),
         ([[(0, 0)]], 1.01, None, "success_rate is 1.01"),
     ],
 )
