@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -16,10 +17,11 @@ def described(
 ) -> argparse.ArgumentParser:
     """A command's parser: its first sentence is the help of the list, ``example`` the lines of the epilog."""
     lines = "\n".join(f"  {line}" for line in example.splitlines())
+    paragraphs = [textwrap.fill(paragraph, 90) for paragraph in description.split("\n\n")]
     parser = commands.add_parser(
         name,
         help=description.split(". ", maxsplit=1)[0].rstrip(".").replace("\n", " "),
-        description=description,
+        description="\n\n".join(paragraphs),
         epilog=f"example:\n{lines}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -6,6 +6,7 @@ own load; a key that changes the question and is not known is refused.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
@@ -60,8 +61,8 @@ class Solution(Frozen):
     reason: str | None = None
 
     def line(self) -> str:
-        """The object as one line of JSON."""
-        return self.model_dump_json(exclude=None if self.status == "limit" else {"open", "reason"})
+        """The object as one line of JSON, in ASCII: names may hold what is no text."""
+        return _line(self, set() if self.status == "limit" else {"open", "reason"})
 
 
 class Judgement(Frozen):
@@ -78,3 +79,11 @@ class Judgement(Frozen):
     cell: tuple[int, int] | None = None
     makespan: int | None = None
     sum_of_costs: int | None = None
+
+    def line(self) -> str:
+        """The object as one line of JSON, in ASCII."""
+        return _line(self, set())
+
+
+def _line(row: BaseModel, without: set[str]) -> str:
+    return json.dumps(row.model_dump(exclude=without), separators=(",", ":"))

@@ -59,7 +59,8 @@ def validated(model: type[Model], data: Mapping[str, Any], where: str) -> Model:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
         message = str(problem["msg"]).removeprefix("Value error, ")
-        shown = "" if problem["type"] == "missing" else f" (got {_shown(problem['input'])})"
+        given = problem["input"]
+        shown = "" if problem["type"] == "missing" or given is data else f" (got {_shown(given)})"
         raise EnvsimError(f"{where}: {field}: {message}{shown}".replace(": : ", ": ")) from error
 
 
@@ -129,10 +130,14 @@ def _instance(data: dict[str, Any], where: str) -> LakeInstance:
             raise EnvsimError(f"{where}: {error}") from error
     instance = validated(LakeInstance, data, where)
     expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
-    for field in ("hash", "split"):
+    for field in ("id", "hash", "split"):
         mine, right = getattr(instance, field), getattr(expected, field)
         if mine != right:
             raise EnvsimError(f"{where}: {field} is {_shown(mine)}, but that of its layout is {right!r}")
+    try:
+        instance.model_dump_json()
+    except ValueError as error:
+        raise EnvsimError(f"{where}: a string holds half a character: {error}") from error
     _check_certificate(instance, where)
     return instance
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     for where, data in documents(options.file):
         row = validated(PlannedLayout, data, where)
         _check(row, where)
-        print(judgement(name_of(row, where), row, options.node_limit).model_dump_json())
+        print(judgement(name_of(row, where), row, options.node_limit).line())
 
 
 def judgement(name: str, row: PlannedLayout, node_limit: int) -> Judgement:

@@ -21,12 +21,12 @@ COLUMNS = {
     "rows": "The map, a string a row: `.` free, `@` hole",
     "starts": "The cell (row, column) of each agent at time 0; (0, 0) is the top left",
     "goals": "The cell (row, column) where each agent must be at the end",
-    "certificate": "What an exact solver proved; null if the instance was not solved. Its fields:",
     "via": "A cell that each agent must visit before its goal; null if there is none",
     "topology": "How the holes were laid out; null for `random`",
     "placement": "How starts and goals were placed; null for `uniform`",
     "success_rate": "Probability that a move goes where it was meant to; null for 1",
     "shaping": "Weight of the progress of an invalid plan in its reward; null for 0",
+    "certificate": "What an exact solver proved; null if the instance was not solved. Its fields:",
 }
 """What each column of an instance is."""
 

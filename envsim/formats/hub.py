@@ -159,7 +159,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]], where: str = "rows") -> list[La
             raise EnvsimError(
                 f"{where}: row {index} is no instance: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
             ) from error
-        expected = make_instance(instance.rows, instance.starts, instance.goals)
+        expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
         if (instance.id, instance.hash, instance.split) != (expected.id, expected.hash, expected.split):
             raise EnvsimError(
                 f"{where}: row {index} has id {instance.id}, hash {instance.hash[:12]} and split {instance.split}; its "
@@ -215,12 +215,12 @@ def _features(instances: Iterable[LakeInstance]) -> Features:
         "rows": List(text),
         "starts": cells,
         "goals": cells,
-        "certificate": certificate,
         "via": cells,
         "topology": text,
         "placement": text,
         "success_rate": Value("float64"),
         "shaping": Value("float64"),
+        "certificate": certificate,
     }
     filled = {key for instance in instances for key in _json(instance)}
     named = {key: columns[key] for key in LakeInstance.model_fields if key in filled}

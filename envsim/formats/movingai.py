@@ -133,7 +133,7 @@ def write_scenario(instance: LakeInstance, path: Path) -> Path:
     path = Path(path)
     if path.suffix != ".scen":
         raise EnvsimError(f"{path} ends in {path.suffix!r}; a scenario's name ends in '.scen'")
-    if getattr(instance, "via", None) is not None:
+    if instance.via is not None:
         raise EnvsimError(f"instance {instance.id} has intermediate goals; a MovingAI scenario has one goal an agent")
     check_layout(instance.rows, instance.starts, instance.goals)
     map_path = path.with_suffix(".map")

@@ -27,6 +27,7 @@ from envsim.lake.film import film
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
+from envsim.lake.progress import grade
 from envsim.lake.reference import demonstrated_plan, reference_plan
 from envsim.lake.verifier import OUTCOMES, failed, verify
 
@@ -168,7 +169,7 @@ class Lake:
         try:
             plan = text.parse(answer, instance.agents)
         except text.ParseError as error:
-            return failed(error.outcome)
+            return grade(instance, [], failed(error.outcome))
         return self._verify(instance, plan)
 
     def replay(self, instance: LakeInstance, answer: str) -> Replay:
@@ -179,7 +180,8 @@ class Lake:
         try:
             plan = text.parse(answer, instance.agents)
         except text.ParseError as error:
-            return Replay(states=[_json(instance.starts)], actions=[], rewards=[], verdict=failed(error.outcome))
+            verdict = grade(instance, [], failed(error.outcome))
+            return Replay(states=[_json(instance.starts)], actions=[], rewards=[], verdict=verdict)
         verdict = self._verify(instance, plan)
         steps = list(zip(*text.padded(plan), strict=True))
         last = verdict.cost if verdict.valid else (verdict.fault or Fault()).step
@@ -204,7 +206,7 @@ class Lake:
     def _verify(self, instance: LakeInstance, plan: text.Plan) -> Verdict:
         certificate = instance.certificate
         optimum = None if certificate is None else certificate.makespan
-        return verify(instance.rows, instance.starts, instance.goals, plan, optimum)
+        return grade(instance, plan, verify(instance.rows, instance.starts, instance.goals, plan, optimum))
 
 
 def _json(cells: Sequence[Cell]) -> list[list[int]]:

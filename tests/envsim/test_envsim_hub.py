@@ -26,7 +26,17 @@ def instances() -> list[LakeInstance]:
     made = [i for split in ("training", "test") for i in lake.generate(EnvConfig(), 24, 3, split=split).instances]
     bare = make_instance(["....@", "..@.."], [(0, 0), (1, 4)], [(0, 3), (1, 3)])
     no_way = Certificate(solvable=False, distances=[-1], paths_collide=False)
-    return [*made, bare, make_instance([".@."], [(0, 0)], [(0, 2)], no_way)]
+    labelled = make_instance(
+        ["...", "..."],
+        [(0, 0)],
+        [(0, 2)],
+        via=[(1, 1)],
+        topology="rooms",
+        placement="far",
+        success_rate=0.97,
+        shaping=0.2,
+    )
+    return [*made, bare, make_instance([".@."], [(0, 0)], [(0, 2)], no_way), labelled]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +86,7 @@ def test_the_card_counts(instances: list[LakeInstance], exported: Path) -> None:
     front = _front(exported)
     assert front["license"] == "mit"
     assert front["envsim"]["config_hash"] == EnvConfig().canonical_hash()
-    assert "50 instances, " in text
+    assert "51 instances, " in text
     assert "49 have a certificate, of which 48 are solvable and 1 are proven unsolvable" in text
     assert f"| 3x3 | {sum(len(i.rows) == 3 for i in instances)} |" in text
     assert "| 2x5 | 1 |" in text

@@ -185,6 +185,12 @@ def test_a_scenario_has_its_own_ending(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_intermediate_goals_are_not_dropped(tmp_path: Path) -> None:
+    instance = make_instance(["..."], [(0, 0)], [(0, 2)], via=[(0, 1)])
+    with pytest.raises(EnvsimError, match="has intermediate goals; a MovingAI scenario has one goal an agent"):
+        write_scenario(instance, tmp_path / "a.scen")
+
+
 @st.composite
 def rectangles(draw: st.DrawFn) -> LakeInstance:
     height, width = draw(st.integers(1, 7)), draw(st.integers(2, 9))

@@ -57,6 +57,7 @@ class Parity:
     config_model: type[BaseModel] = ParityConfig
     instance_model: type[Instance] = Task
     outcomes = ("empty", "odd", "valid_suboptimal", "optimal")
+    knob_groups: tuple[str, ...] = ()
 
     def default_config(self) -> ParityConfig:
         return ParityConfig()
@@ -70,6 +71,11 @@ class Parity:
     def shares(self, config: ParityConfig) -> dict[str, float]:
         weights = {cell: getattr(config, cell).data_ratio for cell in CELLS}
         return {cell: weight / sum(weights.values()) for cell, weight in weights.items()}
+
+    def editing(self, groups: Sequence[str]) -> Parity:
+        if groups:
+            raise EnvsimError(f"unknown group {groups[0]!r}; the environment 'parity' has no groups of knobs")
+        return self
 
     def knobs(self, config: ParityConfig) -> dict[str, Knob]:
         knobs = {}
