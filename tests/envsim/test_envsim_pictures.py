@@ -245,6 +245,16 @@ def test_every_way_to_fail_has_its_film(answer: str, outcome: str, details: str)
     assert outcome in draw_replay(CROSS, LAKE.replay(CROSS, answer))
 
 
+def test_the_chance_of_a_plan_is_said_where_moves_may_slip() -> None:
+    slippery = CROSS.model_copy(update={"success_rate": 0.95})
+    answer = LAKE.reference_answer(CROSS, "compact")
+    chance = LAKE.score(slippery, answer).success
+    assert chance is not None
+    assert f"4 steps, succeeds with {100 * chance:.1f} %" in _texts(film(slippery, LAKE.replay(slippery, answer)))
+    assert "0.95" in draw_instance(slippery)
+    assert "4 steps" in _texts(film(CROSS, LAKE.replay(CROSS, answer)))
+
+
 def test_films_are_small() -> None:
     """The largest generated size, at its longest: back and forth, and a plan longer than a film shows."""
     instance = _five()
