@@ -255,6 +255,38 @@ def test_the_chance_of_a_plan_is_said_where_moves_may_slip() -> None:
     assert "4 steps" in _texts(film(CROSS, LAKE.replay(CROSS, answer)))
 
 
+def test_trails_are_the_ways_gone() -> None:
+    """Beside the middle of the cells by a little, so that two on one way are both seen; drawn as far as gone."""
+    picture = film(CROSS, LAKE.replay(CROSS, "(0,0)(0,2)(0,0)(1,2)(1,0)(1,1)(1,0)(0,1)"))
+    found = re.findall(r'<path id="p(\d)" class="trail s\d" d="M([^"]*)" stroke-dasharray="(\S+) (\S+)"', picture)
+    assert [agent for agent, *_ in found] == ["0", "1"]
+    for (_, path, length, _), cells in zip(found, ([(0, 0), (1, 0)], [(0, 2), (1, 2), (1, 1), (0, 1)]), strict=True):
+        points = [tuple(map(float, point.split())) for point in path.split("L")]
+        assert len(points) == len(cells)
+        for (x, y), cell in zip(points, cells, strict=True):
+            u, v = _centre(CROSS, cell)
+            assert 0 < abs(x - u) == abs(y - v) < 3
+        assert float(length) == CELL * (len(cells) - 1)
+    (_, first), *_, (_, last) = _frames(picture, "p1")
+    assert (first, last) == ([3 * CELL], [0])
+
+
+def test_the_counter_jumps_a_line_a_step() -> None:
+    picture = film(CROSS, LAKE.replay(CROSS, LAKE.reference_answer(CROSS, "compact")))
+    lines = [float(one.attrib["y"]) for one in ElementTree.fromstring(picture).iter(f"{SVG}tspan")]
+    assert len(lines) == 5
+    assert re.search(r"#n\{animation:n \S+s steps\(4\) infinite\}", picture)
+    (_, first), *_, (_, last) = _frames(picture, "n")
+    assert first == [0]
+    assert last == [pytest.approx(lines[0] - lines[-1], abs=0.02)]
+    assert re.search(rf'id="n" class="label" transform="translate\(0 {last[0]:g}\)"', picture)
+
+
+def test_pictures_have_a_dark_side() -> None:
+    for picture in (svg(CROSS), film(CROSS, LAKE.replay(CROSS, VERTEX))):
+        assert "@media (prefers-color-scheme:dark){.panel{fill:" in picture
+
+
 def test_films_are_small() -> None:
     """The largest generated size, at its longest: back and forth, and a plan longer than a film shows."""
     instance = _five()
@@ -301,6 +333,9 @@ def test_text_shows_who_is_where_and_what_they_do() -> None:
     drawn = draw_replay(CROSS, LAKE.replay(CROSS, VERTEX))
     assert "step 1: a right, b left\n" in drawn
     assert drawn.endswith("vertex conflict: agents a and b at (0,1), t = 1")
+    alone = make_instance(["...", "..."], [(0, 0)], [(0, 2)])
+    drawn = draw_replay(alone, LAKE.replay(alone, "(0,0)(0,1)(0,2)"))
+    assert " aA" in drawn
     assert len({len(line) for line in drawn.splitlines() if re.match(r" +\d", line)}) == 1, "columns keep their width"
     assert agent_name(25) == "z"
     assert agent_name(26) == "a2"
