@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry
-from envsim.api import Environment, Instance
+from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry, TrainingEvidence
+from envsim.api import Environment, Instance, Knob, Measurement
 from trainer.evaluate import Failure, Rollout, read_rollouts
 from trainer.files import read_lines
 from trainer.spec import EvalReport
@@ -36,13 +36,15 @@ def build_evidence(
     anchor: EvalReport,
     history: Sequence[HistoryEntry],
     zero_variance_share: float | None,
+    training: TrainingEvidence | None = None,
     instances: Sequence[Instance] | None = None,
     examples: int = EXAMPLES,
 ) -> Evidence:
     """Evidence for designing ``stage`` from the checkpoint that ``report`` evaluated.
 
     ``config`` is what that checkpoint was trained on last, ``previous`` the report before that stage, ``anchor`` gives
-    its aggregates only. ``instances`` are those of the report's set; None reads the environment's frozen set.
+    its aggregates only, ``training`` says what the last stage trained on. ``instances`` are those of the report's set;
+    None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
     missing = [cell for cell in environment.cells() if cell not in report.cells]
@@ -85,7 +87,29 @@ def build_evidence(
         failures=_examples(environment, chosen, read_failures(failures), shown),
         anchor={cell: stats.valid for cell, stats in anchor.cells.items()},
         history=list(history),
+        open_knobs=shared_knobs(environment, knobs),
+        training=training,
     )
+
+
+def shared_knobs(environment: Environment, knobs: Mapping[str, Knob]) -> dict[str, float]:
+    """The values of the knobs that are no cell's, by path."""
+    cells = set(environment.cells())
+    return {path: knob.value for path, knob in knobs.items() if path.rpartition(".")[0] not in cells}
+
+
+def training_evidence(
+    environment: Environment, *, stage: int, measured: Measurement, success: float | None, progress: float | None
+) -> TrainingEvidence | None:
+    """What a stage trained on; None if no shared knob is open and all are at their defaults.
+
+    Open knobs that the measurement leaves out are at their defaults.
+    """
+    default = shared_knobs(environment, environment.knobs(environment.default_config()))
+    knobs = {**default, **measured.knobs}
+    if not knobs:
+        return None
+    return TrainingEvidence(stage=stage, n=measured.n, knobs=knobs, success=success, progress=progress)
 
 
 def read_failures(path: Path) -> list[Failure]:

@@ -132,6 +132,9 @@ class Measurement(Frozen):
     coordination: float
     draws: dict[str, int]
     solvable_share: dict[str, float]
+    knobs: dict[str, float] = Field({}, exclude_if=lambda knobs: not knobs)
+    """What the knobs of the environment's ``knob_groups`` came to over all instances, by path: the share of each choice
+    of a mixture, the mean of any other; a group that all instances have at its default is left out."""
 
 
 class Generated(Frozen):

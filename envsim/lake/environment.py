@@ -26,6 +26,7 @@ from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
+from envsim.lake.measured import measured_knobs
 from envsim.lake.progress import grade
 from envsim.lake.reference import demonstrated_plan, reference_plan
 from envsim.lake.verifier import OUTCOMES, failed, verify
@@ -118,6 +119,7 @@ class Lake:
             coordination=_mean([_certificate(instance).paths_collide for instance in instances]),
             draws={cell: len(group) for cell, group in by_cell.items()},
             solvable_share={cell: _mean([_certificate(i).solvable for i in group]) for cell, group in by_cell.items()},
+            knobs=measured_knobs(instances),
         )
 
     def split_of(self, instance: LakeInstance) -> str:
