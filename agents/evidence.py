@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agents.changes import mixtures
 from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry, TrainingEvidence
 from envsim.api import Environment, Instance, Knob, Measurement
 from trainer.evaluate import Failure, Rollout, read_rollouts
@@ -101,15 +102,36 @@ def shared_knobs(environment: Environment, knobs: Mapping[str, Knob]) -> dict[st
 def training_evidence(
     environment: Environment, *, stage: int, measured: Measurement, success: float | None, progress: float | None
 ) -> TrainingEvidence | None:
-    """What a stage trained on; None if no shared knob is open and all are at their defaults.
+    """What a stage trained on; None if no shared knob is open and none is measured.
 
-    Open knobs that the measurement leaves out are at their defaults.
+    Of knobs that are not open only the groups that were measured are told.
     """
-    default = shared_knobs(environment, environment.knobs(environment.default_config()))
-    knobs = {**default, **measured.knobs}
-    if not knobs:
+    whole = environment.editing(environment.knob_groups)
+    default = shared_knobs(whole, whole.knobs(environment.default_config()))
+    opened = shared_knobs(environment, environment.knobs(environment.default_config()))
+    found = {path: _overall(measured, path) for path in default if _is_measured(measured, path)}
+    groups = {_group(path) for path in (*opened, *found)}
+    if not groups:
         return None
+    knobs = {path: found.get(path, value) for path, value in default.items() if _group(path) in groups}
+    for paths in mixtures(knobs, environment.cells()).values():
+        rest = 1 - sum(found.get(path, 0.0) for path in paths)
+        knobs |= {path: default[path] * rest for path in paths if path not in found}
     return TrainingEvidence(stage=stage, n=measured.n, knobs=knobs, success=success, progress=progress)
+
+
+def _group(path: str) -> str:
+    return path.partition(".")[0]
+
+
+def _is_measured(measured: Measurement, quantity: str) -> bool:
+    return any(quantity in values for values in measured.quantities.values())
+
+
+def _overall(measured: Measurement, quantity: str) -> float:
+    """The mean of a quantity over all instances; a cell without it has none of it."""
+    parts = [(share, measured.quantities.get(cell, {})) for cell, share in measured.share.items()]
+    return sum(share * values.get(quantity, 0.0) for share, values in parts)
 
 
 def read_failures(path: Path) -> list[Failure]:

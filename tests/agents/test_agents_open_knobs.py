@@ -18,7 +18,7 @@ from agents.rolespec import RoleSpec
 from agents.schemas import MOST_CHANGES, Change, Critique, Evidence, GateReport, Proposal
 from agents.structured import output_schema
 from envsim import registry
-from envsim.api import Environment, EnvsimError, Style
+from envsim.api import Environment, EnvsimError, Measurement, Style
 from tools.probe_policy import ProbeTask
 
 LAKE = registry.get("lake")
@@ -144,12 +144,23 @@ def test_the_random_designer_draws_what_is_open_and_stays_in_the_trust_region() 
     assert touched == set(LAKE.knob_groups)
 
 
+def noted(rooms: float) -> Measurement:
+    """Half of the maps are 3x3, where there are no rooms; the others have twice as many as the whole."""
+    measured = LAKE.generate(START, 16, 1).measurement
+    return measured.model_copy(
+        update={
+            "share": {"3x3": 0.5, "4x4": 0.5},
+            "quantities": {
+                "3x3": {"hole_ratio": 0.2, "agents": 2, "topology.rooms": 0.0, "success_rate": 0.97},
+                "4x4": {"hole_ratio": 0.2, "agents": 2, "topology.rooms": 2 * rooms, "success_rate": 0.97},
+            },
+        }
+    )
+
+
 def open_evidence() -> Evidence:
     config = OPEN.with_values(START, {"topology.rooms": 1.0, "shaping": 0.1})
-    measured = LAKE.generate(START, 16, 1).measurement.model_copy(
-        update={"knobs": {"topology.random": 0.4375, "topology.rooms": 0.5625, "success_rate": 0.97}}
-    )
-    training = training_evidence(OPEN, stage=3, measured=measured, success=0.8125, progress=0.3125)
+    training = training_evidence(OPEN, stage=3, measured=noted(0.5625), success=0.8125, progress=0.3125)
     return evidence_of(LAKE, RATES, open_knobs=shared_knobs(OPEN, OPEN.knobs(config)), training=training)
 
 
@@ -160,6 +171,8 @@ def test_evidence_says_what_was_asked_for_and_what_was_generated() -> None:
     assert seen.training is not None
     assert (seen.training.n, seen.training.stage) == (16, 3)
     assert seen.training.knobs["topology.rooms"] == 0.5625
+    assert seen.training.knobs["topology.random"] == pytest.approx(0.4375), "the default choice has the rest"
+    assert seen.training.knobs["success_rate"] == pytest.approx(0.97)
     assert seen.training.knobs["agents.2"] == 1, "what is not measured is as by default"
     assert set(seen.training.knobs) >= set(seen.open_knobs)
     assert Evidence.model_validate_json(seen.model_dump_json()) == seen
@@ -170,14 +183,20 @@ def test_a_run_that_opens_nothing_has_the_evidence_of_ever() -> None:
     assert training_evidence(LAKE, stage=0, measured=measured, success=None, progress=None) is None
     assert shared_knobs(LAKE, LAKE.knobs(START)) == {}
     assert not {"open_knobs", "training"} & set(evidence_of(LAKE, RATES).model_dump(mode="json"))
-    assert "knobs" not in measured.model_dump(mode="json")
 
 
 def test_a_noisy_initial_configuration_is_told_of_though_nothing_is_open() -> None:
-    measured = LAKE.generate(START, 16, 1).measurement.model_copy(update={"knobs": {"success_rate": 0.97}})
-    found = training_evidence(LAKE, stage=0, measured=measured, success=0.9, progress=None)
+    found = training_evidence(LAKE, stage=0, measured=noted(0.25), success=0.9, progress=None)
     assert found is not None
-    assert found.knobs == {"success_rate": 0.97}
+    assert found.knobs == pytest.approx(
+        {
+            "topology.random": 0.75,
+            "topology.rooms": 0.25,
+            "topology.corridor": 0.0,
+            "topology.warehouse": 0.0,
+            "success_rate": 0.97,
+        }
+    )
 
 
 def rendered(roles: dict[str, RoleSpec], name: str, style: Style, evidence: Evidence) -> str:
