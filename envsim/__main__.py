@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from envsim.api import EnvsimError
-from envsim.commands import bench, benchmark, export, generate, render, schema, sets, show, solve, verify
+from envsim.commands import bench, benchmark, export, generate, render, schema, sets, solve, verify
 from envsim.documents import DocumentError
 
-COMMANDS = (generate, solve, verify, show, render, bench, benchmark, schema, sets, export)
+COMMANDS = (generate, solve, verify, render, bench, benchmark, schema, sets, export)
 DESCRIPTION = """Multi-agent path finding on frozen lakes: several agents on a grid with holes, each with a start and a
 goal; all move at once, one cell a step or none; no two in one cell, no two swapping cells.
 

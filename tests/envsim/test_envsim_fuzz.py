@@ -131,7 +131,7 @@ def _file(rng: random.Random, directory: Path, case: int) -> list[object]:
         write_scenario(chosen[0], scenario)
         target = path.with_suffix(f".{kind}")
         target.write_bytes(fuzz.broken(rng, target.read_bytes()))
-        return [rng.choice(("solve", "show")), scenario, *rng.choice(([], ["--agents", 1]))][:4]
+        return [rng.choice(("solve", "render")), scenario, *rng.choice(([], ["--agents", 1]))][:4]
     if kind == "config":
         data = fuzz.yaml_text(rng, json.loads(EnvConfig().model_dump_json()))
         path.write_bytes(data if rng.random() < 0.6 else fuzz.broken(rng, data))
@@ -148,7 +148,7 @@ def _file(rng: random.Random, directory: Path, case: int) -> list[object]:
         return ["export", path, "--out", path.with_suffix(".out")]
     return {
         "solve": ["solve", path, "--node-limit", 2000],
-        "certified": [rng.choice(("solve", "show")), path],
+        "certified": [rng.choice(("solve", "render")), path],
         "verify": ["verify", path, "--node-limit", 2000],
     }[kind]
 
