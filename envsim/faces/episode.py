@@ -73,12 +73,11 @@ class Episode:
         return "optimal" if max(self.simulator.costs()) == best else "valid_suboptimal"
 
     def info(self) -> dict[str, Any]:
-        """What is the same for all agents: ``instance``, ``outcome``, ``fault``, ``metrics``."""
-        failure, costs, there = self.simulator.failure, self.simulator.costs(), self.simulator.at_goal()
-        return {
+        """What is the same for all agents: ``instance``, ``outcome``, ``metrics``, and ``fault`` if there was one."""
+        costs, there = self.simulator.costs(), self.simulator.at_goal()
+        found: dict[str, Any] = {
             "instance": self.instance.id,
             "outcome": self.outcome(),
-            "fault": None if failure is None else {"step": failure.step, "agent": failure.agent, "cell": failure.cell},
             "metrics": {
                 "CSR": float(self.simulator.arrived),
                 "ISR": sum(there) / len(there),
@@ -87,6 +86,11 @@ class Episode:
                 "ep_length": self.simulator.time,
             },
         }
+        failure = self.simulator.failure
+        if failure is not None:
+            # Absent, not None, before: vector environments cannot join a None and a dictionary.
+            found["fault"] = {"step": failure.step, "agent": failure.agent, "cell": failure.cell}
+        return found
 
     def mask(self, agent: int) -> NDArray[np.int8]:
         """1 for each action of an agent that stays on the map and out of holes."""

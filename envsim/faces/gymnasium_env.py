@@ -73,7 +73,7 @@ class LakeEnv(gymnasium.Env[Observation, Array]):
     | `executed` | the actions as they happened, after slips (not after `reset`) |
     | `action_mask` | for each agent, 1 for every action that stays on the map and out of holes, whatever others do |
     | `outcome` | the verifier's outcome if the episode ended here: `goal_not_reached` until then |
-    | `fault` | step, agent and cell of the fault, or None |
+    | `fault` | step, agent and cell of the fault; only if there was one |
     | `metrics` | `CSR` (all arrived), `ISR` (share of agents at goals), `SoC` (sum of last arrivals), `makespan`, \
 `ep_length`, named as in POGEMA; an agent that is not at its goal counts with the episode's length |
 

@@ -28,7 +28,7 @@ class LakeParallelEnv(ParallelEnv[str, Seen, Any]):
     """Several agents cross a frozen lake, each to its own goal, without meeting and without falling into a hole.
 
     Agents are `agent_0`, `agent_1` and so on. The rules, arguments and rewards are those of
-    `envsim.faces.gymnasium_env.LakeEnv`; in addition `horizon` is the number of steps after which an episode is
+    `envsim.faces.gymnasium_env.LakeEnv`; in addition `max_cycles` is the number of steps after which an episode is
     truncated, 100 by default.
 
     ## Action Space
@@ -50,7 +50,7 @@ the agent itself and go on in turn, so that all agents can share one policy |
 
     ## Episode End
     All agents end together, because an agent at its goal still blocks its cell and may have to move: terminated when
-    all are at their goals at once or by the first fault, truncated after `horizon` steps.
+    all are at their goals at once or by the first fault, truncated after `max_cycles` steps.
 
     ## Information
     For each agent: `executed`, its action as it happened, after slips (not after `reset`), and the same `instance`,
@@ -75,15 +75,15 @@ the agent itself and go on in turn, so that all agents can share one policy |
         success_rate: float | None = None,
         reward: str = "sparse",
         discount: float = 1.0,
-        horizon: int = 100,
+        max_cycles: int = 100,
     ) -> None:
-        if horizon < 1:
-            raise EnvsimError(f"horizon is {horizon}; expected at least 1 step")
+        if max_cycles < 1:
+            raise EnvsimError(f"max_cycles is {max_cycles}; expected at least 1 step")
         self._source = source(instance, map_name, config, split)
         self._reward = checked_reward(reward, discount)
         self._discount = discount
         self._success_rate = success_rate
-        self._horizon = horizon
+        self.max_cycles = max_cycles
         self._renderer = Renderer(render_mode, "Envwright lake")
         self.render_mode = render_mode
         self.possible_agents = [f"agent_{i}" for i in range(self._source.agents)]
@@ -141,7 +141,7 @@ the agent itself and go on in turn, so that all agents can share one policy |
         if set(actions) != set(self.agents) or not self.agents:
             raise EnvsimError(f"there are actions for {sorted(actions)}; expected one for each of {self.agents}")
         reward = episode.step(actions_of([actions[agent] for agent in self.possible_agents]))
-        truncated = not episode.terminated and episode.simulator.time >= self._horizon
+        truncated = not episode.terminated and episode.simulator.time >= self.max_cycles
         live = self.agents
         infos = {
             agent: episode.info() | {"executed": action}

@@ -54,8 +54,7 @@ def picture(instance: LakeInstance, agents: Sequence[Cell], fault: Cell | None =
         _write(pen, cell, side, _letter(i), (255, 255, 255))
     if fault is not None:
         pen.rectangle(_box(fault, side, 0.02), outline=FAULT, width=max(3, side // 14))
-    small = image.resize((columns * pixels, rows * pixels), Image.Resampling.LANCZOS)
-    return np.array(small, dtype=np.uint8)
+    return np.array(image.reduce(_SMOOTH), dtype=np.uint8)
 
 
 class Window:
