@@ -21,8 +21,13 @@ Needs the extra ``gym``: ``pip install 'envwright[gym]'``.
 
 from typing import Any
 
-import gymnasium
-import pettingzoo
+try:
+    import gymnasium
+    import pettingzoo
+except ImportError as error:
+    raise ImportError("the faces need gymnasium and pettingzoo: pip install 'envwright[gym]'") from error
+
+from envsim.faces.source import MAPS
 
 _IDS: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("envsim/Lake-v0", 100, {}),
@@ -36,3 +41,5 @@ for _id, _steps, _arguments in _IDS:
         "parallel", _id, "envsim.faces.pettingzoo_env:parallel_env", max_cycles=_steps, kwargs=_arguments
     )
     pettingzoo.register("aec", _id, "envsim.faces.pettingzoo_env:env", max_cycles=_steps, kwargs=_arguments)
+
+__all__ = ["MAPS"]

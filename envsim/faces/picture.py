@@ -50,8 +50,7 @@ def picture(instance: LakeInstance, agents: Sequence[Cell], fault: Cell | None =
     for i, cell in enumerate(instance.via or ()):
         _diamond(pen, cell, side, _colour(i))
     for i, cell in enumerate(agents):
-        pen.ellipse(_box(cell, side, 0.18), fill=_colour(i))
-        _write(pen, cell, side, _letter(i), (255, 255, 255))
+        _disc(pen, cell, side, i, [j for j, other in enumerate(agents) if other == cell])
     if fault is not None:
         pen.rectangle(_box(fault, side, 0.02), outline=FAULT, width=max(3, side // 14))
     return np.array(image.reduce(_SMOOTH), dtype=np.uint8)
@@ -114,6 +113,16 @@ def _diamond(pen: ImageDraw.ImageDraw, cell: Cell, side: int, colour: Colour) ->
     left, top, right, bottom = _box(cell, side, 0.1)
     x, y = (left + right) / 2, (top + bottom) / 2
     pen.polygon([(x, top), (right, y), (x, bottom), (left, y)], outline=colour, width=max(2, side // 16))
+
+
+def _disc(pen: ImageDraw.ImageDraw, cell: Cell, side: int, agent: int, company: Sequence[int]) -> None:
+    """An agent; those that met in one cell lie side by side, each seen."""
+    r, c = cell
+    share = side / len(company)
+    x, y = c * side + (company.index(agent) + 0.5) * share, (r + 0.5) * side
+    radius = 0.32 * side if len(company) == 1 else 0.46 * share
+    pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_colour(agent))
+    pen.text((x, y), _letter(agent), fill=(255, 255, 255), anchor="mm")
 
 
 def _write(pen: ImageDraw.ImageDraw, cell: Cell, side: int, text: str, colour: Colour) -> None:

@@ -20,7 +20,7 @@ import envsim.faces
 from envsim.api import EnvsimError
 from envsim.faces.gymnasium_env import LakeEnv
 from envsim.faces.pettingzoo_env import LakeParallelEnv, env
-from envsim.faces.picture import FAULT, cell_pixels
+from envsim.faces.picture import COLOURS, FAULT, cell_pixels
 from envsim.faces.source import MAPS
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance, make_instance
@@ -189,7 +189,7 @@ def test_an_optimal_plan_is_paid_and_counted(name: str) -> None:
     instance = certified(name)
     certificate = instance.certificate
     assert certificate is not None
-    made = LakeEnv(instance=instance)
+    made = LakeEnv(map_name=name)
     made.reset(seed=0)
     rewards, info, done = [], {}, False
     for actions in solution(instance):
@@ -400,6 +400,9 @@ def test_pixels() -> None:
     # The frame is around the cell in which they met, (1, 2), and nowhere else.
     assert (red // side == (1, 2)).all()
     assert (made.render() == last).all()
+    # Both are seen in it.
+    cell = last[side:, 2 * side : 3 * side]
+    assert all((cell == colour).all(axis=2).sum() > side for colour in COLOURS[:2])
 
 
 def test_the_window() -> None:
