@@ -123,7 +123,12 @@ class Knob(Frozen):
 
 
 class Measurement(Frozen):
-    """What was really generated, by cell: the share of instances and the mean of each measured quantity."""
+    """What was really generated, by cell: the share of instances and the mean of each measured quantity.
+
+    A quantity that is named as a knob of the environment's ``knob_groups`` is what that knob came to: the share of a
+    choice of a mixture, the mean of any other. Knobs that all instances have at their defaults are left out; of a
+    mixture the default choice is, which has the rest, and what no instance has.
+    """
 
     n: int
     share: dict[str, float]

@@ -174,11 +174,9 @@ def _panels(summary: dict[str, Any]) -> list[dict[str, Any]]:
     panels = [_panel("share of the data", stages, shares, max(tallest, 2 / len(cells)))]
     kinds: dict[str, list[str]] = {}
     for path in stages[0]["knobs"]:
-        kinds.setdefault(path.rpartition(".")[2], []).append(path)
+        kinds.setdefault(_kind_and_row(path, cells)[0], []).append(path)
     for kind, paths in kinds.items():
-        values = {
-            path.rpartition(".")[0] or path: [stage["knobs"][path]["value"] for stage in stages] for path in paths
-        }
+        values = {_kind_and_row(path, cells)[1]: [stage["knobs"][path]["value"] for stage in stages] for path in paths}
         same = values.keys() == shares.keys() and all(
             abs(x - y) < SAME for cell in cells for x, y in zip(values[cell], shares[cell], strict=True)
         )
@@ -186,6 +184,12 @@ def _panels(summary: dict[str, Any]) -> list[dict[str, Any]]:
             top = max(stage["knobs"][path]["high"] for stage in stages for path in paths)
             panels.append(_panel(kind.replace("_", " "), stages, values, top))
     return panels
+
+
+def _kind_and_row(path: str, cells: list[str]) -> tuple[str, str]:
+    """The panel that a knob is shown in and its row there: the knob's name by cell, or a mixture by choice."""
+    owner, _, name = path.rpartition(".")
+    return (name, owner) if owner in cells else (owner or path, name)
 
 
 def _panel(title: str, stages: list[dict[str, Any]], values: dict[str, list[float]], top: float) -> dict[str, Any]:
