@@ -99,10 +99,11 @@ def outcome(replay: Replay) -> str:
 
 
 def outcome_details(replay: Replay) -> str:
-    """Who, where and when of the first fault; the makespan of a valid plan."""
+    """Who, where and when of the first fault; the makespan of a valid plan, and its chance where moves may slip."""
     verdict = replay.verdict
     if verdict.valid:
-        return f"{verdict.cost} step{'' if verdict.cost == 1 else 's'}"
+        chance = "" if verdict.success is None else f", succeeds with {100 * verdict.success:.1f} %"
+        return f"{verdict.cost} step{'' if verdict.cost == 1 else 's'}{chance}"
     fault = verdict.fault
     if fault is None or fault.agent is None:
         return "no plan to replay"
