@@ -107,8 +107,8 @@ def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
     return _told(name, found, _paths(asked, layout), ", ".join(said))
 
 
-def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
-    """Who answers about a layout, or why nobody does."""
+def _beyond(layout: Layout) -> str | None:
+    """Why nobody is asked about a layout at all."""
     cells, agents = len(layout.rows) * len(layout.rows[0]), len(layout.starts)
     if cells > MAX_CELLS:
         return f"the map has {cells} cells; the solver takes at most {MAX_CELLS}"
@@ -116,6 +116,15 @@ def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
         return f"there are {agents} agents; the solver takes at most {MAX_AGENTS}"
     if layout.variant is not None and layout.via is not None:
         return f"the variant {layout.variant!r} is not solved with via cells"
+    return None
+
+
+def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
+    """Who answers about a layout, or why nobody does."""
+    beyond = _beyond(layout)
+    if beyond is not None:
+        return beyond
+    cells, agents = len(layout.rows) * len(layout.rows[0]), len(layout.starts)
     columns = len(layout.rows[0])
     starts, goals = ([r * columns + c for r, c in ends] for ends in (layout.starts, layout.goals))
     via = None if layout.via is None else [r * columns + c for r, c in layout.via]

@@ -81,10 +81,10 @@ def layouts(source: str, agents: int | None = None) -> Iterator[tuple[str, str, 
     """
     if source in sets.NAMES or Path(source).suffix == ".scen":
         for instance in instances(source, agents):
-            where = instance.id if source in sets.NAMES else source
+            name = instance.id if source in sets.NAMES else Path(source).name
             yield (
-                where,
-                where,
+                source,
+                name,
                 Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via),
             )
         return

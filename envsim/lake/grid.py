@@ -16,6 +16,8 @@ import networkx as nx
 Cell = tuple[int, int]
 """(row, column)."""
 
+Axes = tuple[tuple[int, int, int], tuple[int, int, int]]
+
 FREE, HOLE = ".", "@"
 
 
@@ -32,7 +34,7 @@ class Lattice:
     columns: int
     neighbours: tuple[tuple[int, ...], ...]
     masks: tuple[int, ...]
-    axes: tuple[tuple[int, int, int], tuple[int, int, int]]
+    axes: Axes
 
 
 def graph(rows: Sequence[str]) -> nx.Graph[Cell]:
@@ -98,17 +100,7 @@ class Board:
 
     def layers(self, origin: int, blocked: int = 0) -> list[int]:
         """``layers[d]`` are the cells at distance exactly d from a cell, going around ``blocked`` ones."""
-        (d, ahead, back), (e, below, above) = self.lattice.axes
-        frontier = 1 << origin
-        unseen = self.free & ~(frontier | blocked)
-        found = []
-        while frontier:
-            found.append(frontier)
-            frontier = (
-                (frontier & ahead) << d | (frontier & back) >> d | (frontier & below) << e | (frontier & above) >> e
-            ) & unseen
-            unseen ^= frontier
-        return found
+        return flood(self.lattice.axes, self.free, 1 << origin, blocked)
 
     def distances(self, origin: int, blocked: int = 0) -> list[int]:
         """Distance to every cell; -1 where there is no way."""
@@ -156,6 +148,21 @@ class Board:
 
 def cell_of(v: int, columns: int) -> Cell:
     return divmod(v, columns)
+
+
+def flood(axes: Axes, free: int, origin: int, blocked: int = 0) -> list[int]:
+    """Breadth-first layers from the cells of ``origin`` through free cells that are not ``blocked``."""
+    (d, ahead, back), (e, below, above) = axes
+    frontier = origin
+    unseen = free & ~(frontier | blocked)
+    found = []
+    while frontier:
+        found.append(frontier)
+        frontier = (
+            (frontier & ahead) << d | (frontier & back) >> d | (frontier & below) << e | (frontier & above) >> e
+        ) & unseen
+        unseen ^= frontier
+    return found
 
 
 def collide(paths: Sequence[Sequence[int]]) -> bool:

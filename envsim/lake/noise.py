@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envsim.api import EnvsimError
-from envsim.lake.generate import stream
+from envsim.lake.chance import stream
 from envsim.lake.grid import HOLE, Cell
 from envsim.lake.instance import check_layout
 

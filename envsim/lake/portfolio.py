@@ -11,10 +11,10 @@ from itertools import combinations
 
 from envsim.lake import deepening
 from envsim.lake.grid import Board, collide
-from envsim.lake.joint import Pair
-from envsim.lake.pairs import makespan_bound
+from envsim.lake.joint import costs_to_go
+from envsim.lake.pair import Pair
 from envsim.lake.prioritized import plans
-from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
+from envsim.lake.search import Bound, LimitReached, Objective, Result, Solved, Unsolvable, search
 
 DEEPENINGS = 2
 """Makespans that deepening tries; joint search then goes on, because it can prove that there is no plan at all."""
@@ -77,6 +77,18 @@ def _makespan(
     left = limit - found.expanded
     pairs = makespan_bound(board, goals)
     return search(board, starts, goals, "makespan", limit=left, most=most, waits=waits, pairs=pairs)
+
+
+def makespan_bound(board: Board, goals: Sequence[int]) -> Bound:
+    """The largest of the exact makespans of all pairs."""
+    n = board.n
+    pairs = combinations(range(len(goals)), 2)
+    tables = [(i, j, costs_to_go(board, (goals[i], goals[j]), "makespan")) for i, j in pairs]
+
+    def bound(cells: Sequence[int], _finished: int) -> int:
+        return max([table[cells[i] * n + cells[j]] for i, j, table in tables])
+
+    return bound
 
 
 def lower_bound(

@@ -210,7 +210,7 @@ def test_round_trip(tmp_path: Path, instance: LakeInstance) -> None:
     assert read_scenario(tmp_path / "a.scen") == instance
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rectangles(), st.data())
 def test_damaged_files_are_read_or_refused(tmp_path: Path, instance: LakeInstance, data: st.DataObject) -> None:
     write_scenario(instance, tmp_path / "a.scen")
