@@ -130,7 +130,7 @@ def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
     via = None if layout.via is None else [r * columns + c for r, c in layout.via]
     board = Board.of(layout.rows)
     limit = node_limit or (PAIR_LIMIT if agents == 2 else LIMIT)
-    analysis = Analysis(board, layout.rows, starts, goals, Limits(limit, limit), via)
+    analysis = Analysis(board, layout.rows, starts, goals, Limits(limit, limit), via=via)
     if analysis.collides and agents > MAX_COLLIDING:
         return f"there are {agents} agents whose shortest paths collide; the solver takes at most {MAX_COLLIDING} such"
     small = cells**2 <= MAX_JOINT_CELLS and comb(agents, 2) * cells**2 <= MAX_TABLES

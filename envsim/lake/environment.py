@@ -82,10 +82,11 @@ class Lake:
         split: str = "training",
         effort: float = 1.0,
         progress: Progress | None = None,
+        processes: int = 1,
     ) -> Generated:
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {configuration.nearest(split, list(SPLITS))}")
-        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress)
+        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress, processes=processes)
         measured = self.measure(instances)
         return Generated(
             instances=instances,
