@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,10 +22,11 @@ from envsim.api import (
 )
 from envsim.lake import config as configuration
 from envsim.lake import knobs, sets, text
-from envsim.lake.config import SIZES, EnvConfig, cell_name
+from envsim.lake.config import AGENT_COUNTS, MIXTURES, SIZES, EnvConfig, cell_name
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import HOLE, Board, Cell
 from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
+from envsim.lake.placement import first_way
 from envsim.lake.reference import demonstrated_plan, reference_plan
 from envsim.lake.verifier import OUTCOMES, failed, verify
 
@@ -102,6 +103,9 @@ class Lake:
         Quantities: hole_ratio; wait_ratio (share that needs a wait for the sum of costs); conflict_share (first
         shortest paths collide); coordination_cost and optimal_makespan (means where known); duplicate_share (instances
         that repeat an earlier one up to symmetry).
+
+        Where some instance is other than plain: agents (mean number), agents.3, topology.rooms, placement.far, goals.2
+        and so on (share of instances), success_rate and shaping (means), each only if an instance differs in it.
         """
         if not instances:
             raise EnvsimError("there is nothing to measure; expected at least one instance")
@@ -109,10 +113,14 @@ class Lake:
         for instance in instances:
             by_cell.setdefault(self.cell(instance), []).append(instance)
         by_cell = dict(sorted(by_cell.items(), key=lambda item: _shape(item[0])))
+        opt_in = _opt_in(instances)
         return Measurement(
             n=len(instances),
             share={cell: len(group) / len(instances) for cell, group in by_cell.items()},
-            quantities={cell: _quantities(group) for cell, group in by_cell.items()},
+            quantities={
+                cell: _quantities(group) | {name: _mean([of(i) for i in group]) for name, of in opt_in.items()}
+                for cell, group in by_cell.items()
+            },
             difficulty=_mean([self.difficulty(instance) for instance in instances]),
             coordination=_mean([_certificate(instance).paths_collide for instance in instances]),
             draws={cell: len(group) for cell, group in by_cell.items()},
@@ -195,12 +203,13 @@ class Lake:
         return Replay(states=[_json(step) for step in steps], actions=actions, rewards=rewards, verdict=verdict)
 
     def picture(self, instance: LakeInstance) -> dict[str, Any]:
-        return {"rows": instance.rows, "starts": _json(instance.starts), "goals": _json(instance.goals)}
+        drawn = {"rows": instance.rows, "starts": _json(instance.starts), "goals": _json(instance.goals)}
+        return drawn if instance.via is None else drawn | {"via": _json(instance.via)}
 
     def _verify(self, instance: LakeInstance, plan: text.Plan) -> Verdict:
         certificate = instance.certificate
         optimum = None if certificate is None else certificate.makespan
-        return verify(instance.rows, instance.starts, instance.goals, plan, optimum)
+        return verify(instance.rows, instance.starts, instance.goals, plan, optimum, via=instance.via)
 
 
 def _json(cells: Sequence[Cell]) -> list[list[int]]:
@@ -237,13 +246,44 @@ def _quantities(group: Sequence[LakeInstance]) -> dict[str, float]:
     }
 
 
+Quantity = Callable[[LakeInstance], float]
+
+
+def _opt_in(instances: Sequence[LakeInstance]) -> dict[str, Quantity]:
+    """What to measure beyond a plain lake: only what some instance has."""
+    found: dict[str, Quantity] = {}
+    if any(i.agents != AGENT_COUNTS[0] for i in instances):
+        found["agents"] = lambda i: i.agents
+    for name, values in MIXTURES.items():
+        present = {_part(i, name) for i in instances}
+        found |= {f"{name}.{value}": _is_part(name, value) for value in values[1:] if value in present}
+    if any(i.success_rate != 1 for i in instances):
+        found["success_rate"] = lambda i: i.success_rate
+    if any(i.shaping for i in instances):
+        found["shaping"] = lambda i: i.shaping
+    return found
+
+
+def _part(instance: LakeInstance, mixture: str) -> int | str:
+    """Which part of a mixture an instance belongs to."""
+    if mixture == "goals":
+        return 1 if instance.via is None else 2
+    part: int | str = getattr(instance, mixture)
+    return part
+
+
+def _is_part(mixture: str, value: int | str) -> Quantity:
+    return lambda instance: _part(instance, mixture) == value
+
+
 def _alone(instance: LakeInstance) -> list[list[Cell]]:
     board = Board.of(instance.rows)
     columns = board.columns
     plan = []
-    for (r, c), (y, x) in zip(instance.starts, instance.goals, strict=True):
-        path = board.first_path(r * columns + c, board.layers(y * columns + x))
-        plan.append([(r, c)] if path is None else [divmod(v, columns) for v in path])
+    for agent, start in enumerate(instance.starts):
+        stops = [start, *([] if instance.via is None else [instance.via[agent]]), instance.goals[agent]]
+        way = first_way(board, *(r * columns + c for r, c in stops))
+        plan.append([start] if way is None else [divmod(v, columns) for v in way])
     return plan
 
 

@@ -1,102 +1,43 @@
 """Seeded generation of certified instances, stratified by split and by whether the instance needs a wait.
 
-Holes lie anywhere, exactly as many as asked for; starts are distinct cells with a free neighbour, and each goal is
-another cell that its agent can reach, distinct from the other goals. Drawing uses only ``random()`` of a Mersenne
-twister seeded by hash, so a seed gives the same bytes on any machine.
+A group is what shares size, agents, topology, placement and number of goals; each has a stream of its own. Holes are
+exactly as many as asked for. Drawing uses only ``random()`` of a Mersenne twister seeded by hash, so a seed gives the
+same bytes on any machine; a group of a plain lake is drawn the same whatever other groups there are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 
-from envsim.api import EnvsimError, Progress, YieldError
+from envsim.api import EnvsimError, Progress
+from envsim.lake.chance import shuffled, stream
 from envsim.lake.config import EnvConfig, cell_name
-from envsim.lake.grid import FREE, HOLE, Board, lattice
 from envsim.lake.instance import LakeInstance, canonical_hash, make_instance, split_of_hash
+from envsim.lake.layout import Kind, Layout, draw, lay_out
 from envsim.lake.search import LimitReached, Solved, Unsolvable
 from envsim.lake.solver import Analysis, Limits
+from envsim.lake.yields import Quota, Tally, Task, analysed
+from envsim.lake.yields import judge as judge_yield
 
-MIN_SOLVABLE_SHARE = 0.3
-MAX_DRAWS_PER_HIT = 200
+__all__ = [
+    "Group",
+    "Quota",
+    "Tally",
+    "apportion",
+    "draw",
+    "fill",
+    "generate",
+    "generate_group",
+    "groups",
+    "shuffled",
+    "stream",
+]
+
 PATIENCE = 20
 """Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""
-
-JUDGE_SOLVABLE_AFTER = 100
-JUDGE_DRAWS_AFTER = 2_000
-
-Quota = tuple[str, bool | None]
-"""(split, needs a wait); None = either."""
-
-
-@dataclass
-class Tally:
-    """What generation cost."""
-
-    draws: dict[str, int] = field(default_factory=dict)
-    """Layouts looked at, by split."""
-    layouts: int = 0
-    """Layouts drawn, of any split."""
-    placeless: int = 0
-    """Draws in which the agents found no place; without a layout they have no split."""
-    unsolvable: int = 0
-    """Layouts of the wanted splits that are proven unsolvable."""
-    open: int = 0
-    """Layouts of the wanted splits rejected because the solver's limit left them open."""
-    hits: dict[Quota, int] = field(default_factory=dict)
-    exhausted: set[Quota] = field(default_factory=set)
-    """Quotas whose space of instances that differ up to symmetry ran out."""
-
-    def solvable_share(self) -> float:
-        """Share of draws that find a place and are not proven unsolvable."""
-        placed = self.layouts / (self.layouts + self.placeless) if self.placeless else 1.0
-        draws = sum(self.draws.values())
-        return placed * (1 - self.unsolvable / draws if draws else 1.0)
-
-
-def stream(*parts: object) -> random.Random:
-    """A random stream of its own for every combination of parts."""
-    return random.Random(int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()))
-
-
-def _pick(rng: random.Random, cells: int) -> int:
-    """One of a set of cells, as a bit, uniformly."""
-    for _ in range(int(rng.random() * cells.bit_count())):
-        cells &= cells - 1
-    return cells & -cells
-
-
-def draw(rng: random.Random, size: int, agents: int, holes: int) -> tuple[Board, str, list[int], list[int]] | None:
-    """One random layout: board, marks, starts, goals. None if the agents found no place."""
-    n = size * size
-    free = (1 << n) - 1
-    for _ in range(holes):
-        free ^= _pick(rng, free)
-    board = Board(lattice(size, size), free)
-    alive = board.spread(free)
-    if alive.bit_count() < agents:
-        return None
-    starts: list[int] = []
-    for _ in range(agents):
-        start = _pick(rng, alive)
-        alive ^= start
-        starts.append(start.bit_length() - 1)
-    goals: list[int] = []
-    taken = 0
-    for start in starts:
-        component = 0
-        for layer in board.layers(start):
-            component |= layer
-        choices = component & ~(taken | 1 << start)
-        if not choices:
-            return None
-        goal = _pick(rng, choices)
-        taken |= goal
-        goals.append(goal.bit_length() - 1)
-    marks = "".join([FREE if free >> v & 1 else HOLE for v in range(n)])
-    return board, marks, starts, goals
 
 
 def fill(
@@ -106,6 +47,7 @@ def fill(
     *,
     holes: list[int],
     quotas: Mapping[Quota, int],
+    kind: Kind | None = None,
     limits: Limits | None = None,
     judge: bool = True,
     effort: float = 1.0,
@@ -120,41 +62,46 @@ def fill(
         If ``judge`` and fewer than 30 % of the draws are solvable, or a quota takes more than 200 draws an instance;
         ``effort`` divides the one bound and multiplies the other.
     """
-    cell = cell_name(size)
-    where = f"{cell} with {agents} agents and {'/'.join(map(str, sorted(set(holes))))} holes"
-    limits = limits or Limits.affordable(agents)
+    kind = kind or Kind()
+    task = Task(size, agents, tuple(holes), kind, limits or Limits.affordable(agents))
     found: dict[Quota, list[LakeInstance]] = {quota: [] for quota in quotas}
     waiting = {quota for quota, wanted in quotas.items() if wanted > 0}
     distinct = _Distinct()
     tally = Tally(hits=dict.fromkeys(quotas, 0))
     while waiting:
-        layout = draw(rng, size, agents, holes[int(rng.random() * len(holes))])
+        layout = lay_out(rng, size, agents, holes[int(rng.random() * len(holes))], kind)
         if judge:
-            _judge(tally, waiting, where, cell, effort)
+            judge_yield(tally, waiting, task, effort)
         if layout is None:
             tally.placeless += 1
             continue
         tally.layouts += 1
-        board, marks, starts, goals = layout
-        digest = canonical_hash(size, size, marks, list(zip(starts, goals, strict=True)))
+        digest = canonical_hash(size, size, layout.marks, layout.ends())
         split = split_of_hash(digest)
         if all(split != wanted for wanted, _ in waiting):
             continue
         tally.draws[split] = tally.draws.get(split, 0) + 1
-        rows = [marks[r * size : (r + 1) * size] for r in range(size)]
-        analysis = Analysis(board, rows, starts, goals, limits)
+        analysis = analysed(layout, task.limits)
         quota = _quota(analysis, split, waiting, tally)
         if quota is None:
             continue
         tally.hits[quota] += 1
-        cells = [[divmod(v, size) for v in ends] for ends in (starts, goals)]
-        if not distinct.admits(quota, digest, (*starts, *goals, marks), len(found[quota])):
+        if not distinct.admits(quota, digest, (*layout.ends(), layout.marks), len(found[quota])):
             continue
-        found[quota].append(make_instance(rows, cells[0], cells[1], analysis.certificate(), digest))
+        found[quota].append(_instance(layout, analysis, digest, kind))
         if len(found[quota]) == quotas[quota]:
             waiting.discard(quota)
     tally.exhausted = distinct.exhausted
     return found, tally
+
+
+def _instance(layout: Layout, analysis: Analysis, digest: str, kind: Kind) -> LakeInstance:
+    columns = layout.board.columns
+    starts, goals, via = ([divmod(v, columns) for v in ends or ()] for ends in layout[2:])
+    certificate = analysis.certificate()
+    return make_instance(
+        layout.rows(), starts, goals, certificate, digest, via=via if layout.via else None, **kind.labels()
+    )
 
 
 class _Distinct:
@@ -203,34 +150,6 @@ def _quota(analysis: Analysis, split: str, waiting: set[Quota], tally: Tally) ->
     return split, needs_wait
 
 
-def _judge(tally: Tally, waiting: set[Quota], where: str, cell: str, effort: float) -> None:
-    """Raise YieldError once the counts are large enough to say that the yield is too low."""
-    least_solvable, most_draws = MIN_SOLVABLE_SHARE / effort, MAX_DRAWS_PER_HIT * effort
-    drawn = sum(tally.draws.values()) + tally.placeless
-    share = tally.solvable_share()
-    if drawn >= JUDGE_SOLVABLE_AFTER and share < least_solvable:
-        raise YieldError(
-            f"{where}: {share:.1%} of {drawn} draws are solvable, expected at least {least_solvable:.0%}; "
-            f"lower hole_ratio of {cell} or the number of agents",
-            cell=cell,
-            rate=share,
-        )
-    for quota, hits in tally.hits.items():
-        draws = tally.draws.get(quota[0], 0)
-        if quota in waiting and draws >= JUDGE_DRAWS_AFTER and draws > most_draws * hits:
-            kind, remedy = {
-                True: ("need a wait", f"lower wait_ratio of {cell}, or raise its hole_ratio"),
-                False: ("need no wait", f"raise wait_ratio of {cell}, or lower its hole_ratio"),
-                None: ("are solved within the limit", f"lower hole_ratio of {cell} or the number of agents"),
-            }[quota[1]]
-            raise YieldError(
-                f"{where}: {hits} of {draws} draws {kind} ({hits / draws:.2%}), expected at least 1 in "
-                f"{most_draws:g}; {remedy}",
-                cell=cell,
-                rate=hits / draws,
-            )
-
-
 def apportion(shares: Mapping[str, float], n: int) -> dict[str, int]:
     """n split by shares that sum to 1, by largest remainder; ties go to the first."""
     exact = {key: share * n for key, share in shares.items()}
@@ -241,22 +160,88 @@ def apportion(shares: Mapping[str, float], n: int) -> dict[str, int]:
     return counts
 
 
-def shuffled(instances: list[LakeInstance], rng: random.Random) -> list[LakeInstance]:
-    order = list(instances)
-    for i in range(len(order) - 1, 0, -1):
-        j = int(rng.random() * (i + 1))
-        order[i], order[j] = order[j], order[i]
-    return order
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``count`` instances that are drawn together; ``waiting`` of them need a wait."""
+
+    size: int
+    agents: int
+    kind: Kind
+    count: int
+    waiting: int
+
+    def stream(self, seed: int, split: str) -> random.Random:
+        """The group's own stream; a plain lake's is named by size and agents alone."""
+        kind = self.kind
+        plain = (kind.topology, kind.placement, kind.goals) == ("random", "uniform", 1)
+        return stream(seed, split, self.size, self.agents, *(() if plain else (str(kind),)))
 
 
-def groups(config: EnvConfig, n: int) -> Iterator[tuple[int, int, int]]:
-    """(size, agents, count) of every group of n instances."""
+def groups(config: EnvConfig, n: int) -> Iterator[Group]:
+    """The groups of n instances, in a fixed order.
+
+    Each size has its exact share. Within it, the parts of every mixture come as close to their shares as whole numbers
+    do, and what rounding gives too much or too little in one size is made good in the next, so that a small part is in
+    a large dataset even where no single size has room for it.
+    """
     counts = apportion({str(size): entry.data_ratio for size, entry in config.sizes.items()}, n)
-    for size in config.sizes:
-        by_agents = apportion({str(k): weight for k, weight in config.agents.items()}, counts[str(size)])
-        for agents in config.agents:
-            if by_agents[str(agents)]:
-                yield size, agents, by_agents[str(agents)]
+    mix = _Mix(config)
+    for size, entry in config.sizes.items():
+        rest = 0.0
+        for (agents, kind), count in mix.take(counts[str(size)]):
+            rest += entry.wait_ratio * count
+            waiting = int(rest + 0.5)
+            rest -= waiting
+            yield Group(size, agents, kind, count, waiting)
+
+
+Part = tuple[int, Kind]
+"""Number of agents, and the rest."""
+
+
+class _Mix:
+    """Whole numbers of every part, taken one after another.
+
+    Each goes to the part to which most is owed, by itself and by each mixture that it belongs to: so few instances
+    have the shares of topologies and of placements right though they cannot have every pair of them.
+    """
+
+    def __init__(self, config: EnvConfig) -> None:
+        self._shares = dict(_parts(config))
+        self._accounts: dict[Part, list[Hashable]] = {part: [part, *_memberships(part)] for part in self._shares}
+        self._owed: dict[Hashable, float] = {key: 0.0 for keys in self._accounts.values() for key in keys}
+
+    def take(self, count: int) -> Iterator[tuple[Part, int]]:
+        """The parts of ``count`` more instances, and how many of each."""
+        taken = dict.fromkeys(self._shares, 0)
+        for part, share in self._shares.items():
+            self._book(part, share * count)
+        for _ in range(count):
+            most = max(self._shares, key=self._due)
+            self._book(most, -1.0)
+            taken[most] += 1
+        return ((part, number) for part, number in taken.items() if number)
+
+    def _due(self, part: Part) -> float:
+        return round(sum(self._owed[key] for key in self._accounts[part]), 9)
+
+    def _book(self, part: Part, amount: float) -> None:
+        for key in self._accounts[part]:
+            self._owed[key] += amount
+
+
+def _memberships(part: Part) -> list[Hashable]:
+    agents, kind = part
+    return [("agents", agents), ("topology", kind.topology), ("placement", kind.placement), (agents == 2, kind.goals)]
+
+
+def _parts(config: EnvConfig) -> Iterator[tuple[Part, float]]:
+    """What a size consists of, with shares. Two goals are for two agents; others have one."""
+    noise = (config.success_rate, config.shaping)
+    for agents, topology, placement in product(config.agents, config.topology, config.placement):
+        share = config.agents[agents] * config.topology[topology] * config.placement[placement]
+        for goals, weight in (config.goals if agents == 2 else {1: 1.0}).items():
+            yield (agents, Kind(topology, placement, goals, *noise)), share * weight
 
 
 def generate(
@@ -277,21 +262,28 @@ def generate(
         raise EnvsimError(f"n is {n}; expected at least 1 instance")
     instances: list[LakeInstance] = []
     tallies: dict[str, list[Tally]] = {}
-    for size, agents, count in groups(config, n):
-        entry = config.sizes[size]
-        waiting = int(entry.wait_ratio * count + 0.5)
-        found, tally = fill(
-            stream(seed, split, size, agents),
-            size,
-            agents,
-            holes=[round(entry.hole_ratio * size * size)],
-            quotas={(split, True): waiting, (split, False): count - waiting},
-            limits=limits,
-            effort=effort,
-        )
-        for part in found.values():
-            instances += part
-        tallies.setdefault(cell_name(size), []).append(tally)
+    for group in groups(config, n):
+        found, tally = generate_group(config, group, seed, split, effort=effort, limits=limits)
+        instances += found
+        tallies.setdefault(cell_name(group.size), []).append(tally)
         if progress is not None:
             progress(len(instances), n)
     return shuffled(instances, stream(seed, split, "order")), tallies
+
+
+def generate_group(
+    config: EnvConfig, group: Group, seed: int, split: str, *, effort: float = 1.0, limits: Limits | None = None
+) -> tuple[list[LakeInstance], Tally]:
+    """One group's instances and what they cost; depends on no other group. Raises YieldError."""
+    size = group.size
+    found, tally = fill(
+        group.stream(seed, split),
+        size,
+        group.agents,
+        holes=[round(config.sizes[size].hole_ratio * size * size)],
+        quotas={(split, True): group.waiting, (split, False): group.count - group.waiting},
+        kind=group.kind,
+        limits=limits,
+        effort=effort,
+    )
+    return [instance for part in found.values() for instance in part], tally

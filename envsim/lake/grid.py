@@ -23,15 +23,16 @@ FREE, HOLE = ".", "@"
 class Lattice:
     """The integer arrays of one size without holes.
 
-    ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``shifts`` groups the directed edges by
-    their offset: the cells of ``sources`` have a neighbour at ``v + offset``.
+    ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``axes`` groups the edges by how far apart
+    their cells are: (distance, the cells with a neighbour at ``v + distance``, those with one at ``v - distance``). There
+    are always two; an axis that a lattice of one row or one column lacks has no cells.
     """
 
     rows: int
     columns: int
     neighbours: tuple[tuple[int, ...], ...]
     masks: tuple[int, ...]
-    shifts: tuple[tuple[int, int], ...]
+    axes: tuple[tuple[int, int, int], tuple[int, int, int]]
 
 
 def graph(rows: Sequence[str]) -> nx.Graph[Cell]:
@@ -53,7 +54,9 @@ def lattice(rows: int, columns: int) -> Lattice:
         for u in adjacent:
             sources[u - v] = sources.get(u - v, 0) | 1 << v
     masks = tuple(sum(1 << u for u in adjacent) for adjacent in neighbours)
-    return Lattice(rows, columns, neighbours, masks, tuple(sorted(sources.items())))
+    distances = [*sorted(offset for offset in sources if offset > 0), 1, 1]
+    first, second = ((d, sources.pop(d, 0), sources.pop(-d, 0)) for d in distances[:2])
+    return Lattice(rows, columns, neighbours, masks, (first, second))
 
 
 def free_mask(rows: Sequence[str]) -> int:
@@ -90,21 +93,21 @@ class Board:
 
     def spread(self, cells: int) -> int:
         """The free cells one move away from a set of cells."""
-        reached = 0
-        for offset, sources in self.lattice.shifts:
-            moved = cells & sources
-            reached |= moved << offset if offset > 0 else moved >> -offset
-        return reached & self.free
+        (d, ahead, back), (e, below, above) = self.lattice.axes
+        return ((cells & ahead) << d | (cells & back) >> d | (cells & below) << e | (cells & above) >> e) & self.free
 
     def layers(self, origin: int, blocked: int = 0) -> list[int]:
         """``layers[d]`` are the cells at distance exactly d from a cell, going around ``blocked`` ones."""
+        (d, ahead, back), (e, below, above) = self.lattice.axes
         frontier = 1 << origin
-        seen = frontier | blocked
+        unseen = self.free & ~(frontier | blocked)
         found = []
         while frontier:
             found.append(frontier)
-            frontier = self.spread(frontier) & ~seen
-            seen |= frontier
+            frontier = (
+                (frontier & ahead) << d | (frontier & back) >> d | (frontier & below) << e | (frontier & above) >> e
+            ) & unseen
+            unseen ^= frontier
         return found
 
     def distances(self, origin: int, blocked: int = 0) -> list[int]:
@@ -122,13 +125,32 @@ class Board:
         """The lexicographically first shortest path down the layers of a goal; None if there is none."""
         here = 1 << start
         distance = next((d for d, layer in enumerate(layers) if layer & here), None)
-        if distance is None:
-            return None
+        return None if distance is None else self._down(start, layers[:distance])
+
+    def path(self, start: int, goal: int) -> list[int] | None:
+        """The lexicographically first shortest path; None if there is none. Looks no further than it must."""
+        (d, ahead, back), (e, below, above) = self.lattice.axes
+        here, frontier = 1 << start, 1 << goal
+        unseen = self.free & ~frontier
+        layers = []
+        while not frontier & here:
+            layers.append(frontier)
+            frontier = (
+                (frontier & ahead) << d | (frontier & back) >> d | (frontier & below) << e | (frontier & above) >> e
+            ) & unseen
+            unseen ^= frontier
+            if not frontier:
+                return None
+        return self._down(start, layers)
+
+    def _down(self, start: int, layers: list[int]) -> list[int]:
         path = [start]
         masks = self.lattice.masks
-        for layer in layers[distance - 1 :: -1] if distance else ():
-            ahead = masks[path[-1]] & layer
-            path.append((ahead & -ahead).bit_length() - 1)
+        v = start
+        for layer in reversed(layers):
+            ahead = masks[v] & layer
+            v = (ahead & -ahead).bit_length() - 1
+            path.append(v)
         return path
 
 
@@ -138,13 +160,14 @@ def cell_of(v: int, columns: int) -> Cell:
 
 def collide(paths: Sequence[Sequence[int]]) -> bool:
     """Whether paths, each padded with its last cell, share a cell at one time or swap two."""
-    horizon = max(map(len, paths))
-    padded = [[*path, *[path[-1]] * (horizon - len(path))] for path in paths]
-    for i, one in enumerate(padded):
-        for other in padded[:i]:
-            if one[0] == other[0]:
-                return True
-            for t in range(1, horizon):
-                if one[t] == other[t] or (one[t] == other[t - 1] and other[t] == one[t - 1]):
+    for i, one in enumerate(paths):
+        for other in paths[:i]:
+            longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+            u, v = longer[0], shorter[0]
+            for x, y in zip(longer, shorter, strict=False):
+                if x == y or (x == v and y == u):
                     return True
+                u, v = x, y
+            if shorter[-1] in longer[len(shorter) :]:
+                return True
     return False

@@ -13,6 +13,7 @@ from itertools import pairwise
 from envsim.api import EnvsimError
 from envsim.lake.grid import Board, Cell, collide
 from envsim.lake.instance import Certificate
+from envsim.lake.joint import Pair
 from envsim.lake.portfolio import solve
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable
 from envsim.lake.verifier import costs, has_wait, verify
@@ -52,18 +53,33 @@ class Limits:
 class Analysis:
     """What is known so far of one layout; each question is answered once, the cheap ones first.
 
-    Cells are numbers. Raises EnvsimError from any question if the verifier refuses a plan of the solver.
+    Cells are numbers; ``via`` are the agents' intermediate goals, for two agents only. Raises EnvsimError if there are
+    such for another number of agents, and from any question if the verifier refuses a plan of the solver.
     """
 
     def __init__(
-        self, board: Board, rows: Sequence[str], starts: Sequence[int], goals: Sequence[int], limits: Limits
+        self,
+        board: Board,
+        rows: Sequence[str],
+        starts: Sequence[int],
+        goals: Sequence[int],
+        limits: Limits,
+        via: Sequence[int] | None = None,
     ) -> None:
+        if via is not None and len(starts) != 2:
+            raise EnvsimError(f"{len(starts)} agents have intermediate goals; expected 2 agents, or no such goals")
         self.board, self.rows, self.starts, self.goals, self.limits = board, rows, starts, goals, limits
-        paths = [board.first_path(s, board.layers(g)) for s, g in zip(starts, goals, strict=True)]
+        self.via = via
+        stops = goals if via is None else via
+        paths = [board.path(s, g) for s, g in zip(starts, stops, strict=True)]
+        if via is not None:
+            rest = [board.path(s, g) for s, g in zip(via, goals, strict=True)]
+            paths = [one and other and [*one, *other[1:]] for one, other in zip(paths, rest, strict=True)]
         self.reachable = [path for path in paths if path is not None]
         self.connected = len(self.reachable) == len(paths)
         self.distances = [-1 if path is None else len(path) - 1 for path in paths]
         self.collides = self.connected and collide(self.reachable)
+        self._pair: Pair | None = None
         self._soc: Result | None = None
         self._makespan: Result | None = None
         self._needs_wait: tuple[bool | None] | None = None
@@ -144,23 +160,34 @@ class Analysis:
         return self._checked("makespan", Solved(max(self.distances), plan, 0)) and Solved(cost, plan, 0)
 
     def _search(
-        self, objective: Objective, *, waits: bool = True, most: int | None = None, horizon: int | None = None
+        self,
+        objective: Objective,
+        *,
+        waits: bool = True,
+        most: int | None = None,
+        horizon: int | None = None,
+        least: int = 0,
     ) -> Result:
         limit = self.limits.soc if objective == "soc" else self.limits.makespan
+        if len(self.starts) == 2:
+            if self._pair is None:
+                self._pair = Pair(self.board, self.starts, self.goals, via=self.via)
+            return self._pair.cheapest(objective, limit=limit, waits=waits, most=most, horizon=horizon)
         ends = (self.board, self.starts, self.goals, objective)
-        return solve(*ends, limit=limit, waits=waits, most=most, horizon=horizon)
+        return solve(*ends, limit=limit, waits=waits, most=most, horizon=horizon, least=least)
 
     def _needs_wait_beyond(self, objective: Objective, optimal: Solved) -> bool | None:
         plan = self._cells(optimal.plan)
         if not has_wait([path[-1] for path in plan], plan):
             return False
-        without = self._checked(objective, self._search(objective, waits=False, most=optimal.cost))
+        without = self._checked(objective, self._search(objective, waits=False, most=optimal.cost, least=optimal.cost))
         return None if isinstance(without, LimitReached) else isinstance(without, Unsolvable)
 
     def _cheapest_at(self, makespan: Solved, soc: Solved) -> Solved | None:
         if max(costs(self._ends(), self._cells(soc.plan))) == makespan.cost:
             return soc
-        found = self._checked("soc", self._search("soc", horizon=makespan.cost))
+        most = sum(costs(self._ends(), self._cells(makespan.plan)))
+        found = self._checked("soc", self._search("soc", horizon=makespan.cost, most=most, least=soc.cost))
         return found if isinstance(found, Solved) else None
 
     def _checked(self, objective: Objective, result: Result) -> Result:

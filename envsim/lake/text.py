@@ -23,7 +23,7 @@ _JSON = json.JSONDecoder()
 _MAX_TRIES = 64
 """Opening braces tried for one mention of the plan: bounds the work on text made of braces."""
 
-SYSTEM = """You plan the moves of several agents on a frozen lake so that all of them reach their goals as soon as \
+RULES = """You plan the moves of several agents on a frozen lake so that all of them reach their goals as soon as \
 possible.
 
 Rules
@@ -34,11 +34,22 @@ Rules
 enter a cell that another agent leaves in the same step.
 - An agent that has reached its goal stays there unless you move it, and still blocks its cell. At the end every \
 agent must be at its own goal.
-- The fewer steps until the last agent has arrived, the better.
+- The fewer steps until the last agent has arrived, the better."""
+
+VIA_RULE = """
+- An agent with a via cell must have been in it at some time before it arrives at its goal for good."""
+
+SLIP_RULE = """
+- The ice is slippery: a move goes where it was meant to with probability {success}, and to each of the two sides of \
+that direction with probability {side}. A slip off the map leaves the agent in its cell; to stay never slips."""
+
+ANSWER = """
 
 Answer with one JSON object and nothing after it:
 {"plan": [[[r, c], [r, c], ...], [[r, c], ...], ...]}
 One list of cells for each agent in order, the first cell is the agent's start, then one cell for each step."""
+
+SYSTEM = RULES + ANSWER
 
 
 class ParseError(ValueError):
@@ -54,23 +65,40 @@ def _cells(cells: Iterable[Cell]) -> str:
 
 
 def prompt(instance: LakeInstance, style: Style) -> list[Message]:
-    """Messages that pose the task: one user message (compact), or system and user (full)."""
+    """Messages that pose the task: one user message (compact), or system and user (full).
+
+    Via cells and a success rate below 1 are told where the instance has them; nothing else changes.
+    """
     rows = instance.rows
     square = len(rows) == len(rows[0])
     if style == "compact":
         shape = f"{len(rows)}" if square else f"{len(rows)}x{len(rows[0])}"
         holes = _cells((r, c) for r, row in enumerate(rows) for c, mark in enumerate(row) if mark == HOLE)
+        slip = "" if instance.success_rate == 1 else f" slip {_share(1 - instance.success_rate)}"
+        via = "" if instance.via is None else f"via {_cells(instance.via)}\n"
         text = (
-            f"plan {shape} {instance.agents}\nholes {holes}\n"
-            f"from {_cells(instance.starts)}\nto {_cells(instance.goals)}"
+            f"plan {shape} {instance.agents}{slip}\nholes {holes}\n"
+            f"from {_cells(instance.starts)}\n{via}to {_cells(instance.goals)}"
         )
         return [{"role": "user", "content": text}]
-    agents = "\n".join(
-        f"Agent {i}: start [{r}, {c}], goal [{y}, {x}]"
-        for i, ((r, c), (y, x)) in enumerate(zip(instance.starts, instance.goals, strict=True))
-    )
+    agents = "\n".join(_agent(instance, i) for i in range(instance.agents))
     text = f"Map, {len(rows)} rows of {len(rows[0])} cells:\n" + "\n".join(rows) + f"\n\n{agents}"
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+    return [{"role": "system", "content": _system(instance)}, {"role": "user", "content": text}]
+
+
+def _system(instance: LakeInstance) -> str:
+    q = instance.success_rate
+    slip = "" if q == 1 else SLIP_RULE.format(success=_share(q), side=_share((1 - q) / 2))
+    return RULES + ("" if instance.via is None else VIA_RULE) + slip + ANSWER
+
+
+def _agent(instance: LakeInstance, agent: int) -> str:
+    via = "" if instance.via is None else f", via {list(instance.via[agent])}"
+    return f"Agent {agent}: start {list(instance.starts[agent])}{via}, goal {list(instance.goals[agent])}"
+
+
+def _share(value: float) -> str:
+    return f"{round(value, 6):g}"
 
 
 def padded(plan: Sequence[Sequence[Cell]]) -> Plan:

@@ -2,7 +2,9 @@
 
 Classical multi-agent path finding: one move or stay a step, all agents at once, so following and rotation are legal;
 two agents may not be in one cell at one time, nor swap cells. A shorter path is padded with its last cell; agents stay
-at their goals. An agent's cost is the time of its last arrival at its goal, the makespan the largest cost.
+at their goals. An agent's cost is the time of its last arrival at its goal, the makespan the largest cost. Where agents
+have via cells, each must be in its own at some time, the start and the end included. That changes no cost: an agent
+that has come to rest at its goal has been there before.
 """
 
 from __future__ import annotations
@@ -62,12 +64,15 @@ def verify(
     goals: Sequence[Cell],
     plan: Plan,
     optimum_makespan: int | None = None,
+    *,
+    via: Sequence[Cell] | None = None,
 ) -> Verdict:
     """The first fault of a plan, or its makespan.
 
     The first fault is the one of the earliest time; at one time in the order of ``OUTCOMES``; of one kind that of the
-    lowest agent. Without ``optimum_makespan`` optimality is not judged: a valid plan is ``valid_suboptimal`` with
-    regret 0.
+    lowest agent. If there is none, the lowest agent that ends elsewhere than at its goal, or was never in its ``via``
+    cell, makes it ``goal_not_reached``. Without ``optimum_makespan`` optimality is not judged: a valid plan is
+    ``valid_suboptimal`` with regret 0.
 
     Raises
     ------
@@ -97,7 +102,7 @@ def verify(
         step, rank, agent = first
         return failed(OUTCOMES[rank], step, agent, paths[agent][step])
     for i, path in enumerate(paths):
-        if path[-1] != goals[i]:
+        if path[-1] != goals[i] or (via is not None and via[i] not in path):
             return failed("goal_not_reached", steps - 1, i, path[-1])
     makespan = max(costs(goals, plan))
     if optimum_makespan is None:

@@ -13,7 +13,8 @@ from hypothesis import assume, given, settings
 from envsim.api import EnvsimError
 from envsim.lake.grid import Board, collide, graph
 from envsim.lake.instance import layout_from_json, make_instance
-from envsim.lake.pairs import makespan_bound, makespan_table, soc_bound, soc_table
+from envsim.lake.joint import Pair, costs_to_go
+from envsim.lake.pairs import makespan_bound, soc_bound
 from envsim.lake.portfolio import lower_bound, solve
 from envsim.lake.prioritized import plans
 from envsim.lake.search import UNREACHABLE, Bound, LimitReached, Objective, Result, Solved, Unsolvable, search
@@ -96,8 +97,9 @@ def test_two_agents_equal_networkx_and_the_pair_tables(layout: Layout) -> None:
     soc = _cost(search(board, starts, goals, "soc", limit=BIG))
     assert makespan == _networkx_makespan(rows, starts, goals)
     index = starts[0] * board.n + starts[1]
-    assert makespan_table(board, *goals)[index] == (UNREACHABLE if makespan is None else makespan)
-    assert soc_table(board, *goals)[0][index] == (UNREACHABLE if soc is None else soc)
+    ends = (goals[0], goals[1])
+    assert costs_to_go(board, ends, "makespan")[index] == (UNREACHABLE if makespan is None else makespan)
+    assert costs_to_go(board, ends, "soc")[index] == (UNREACHABLE if soc is None else soc)
 
 
 @settings(max_examples=120, deadline=None)
