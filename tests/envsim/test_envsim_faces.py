@@ -41,14 +41,22 @@ VIA = make_instance(["...", ".@.", "..."], [(0, 0), (2, 2)], [(0, 2), (2, 0)], v
 SMALL = {
     "sizes": {str(n): {"data_ratio": float(n in (3, 5)), "hole_ratio": 0.2, "wait_ratio": 0.5} for n in range(3, 11)}
 }
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"success_rate": 0.8},
-    {"reward": "shaped", "discount": 0.9},
-    {"map_name": "rotation"},
-    {"instance": VIA},
-    {"config": SMALL},
-]
+MIXED = {
+    "sizes": {str(n): {"data_ratio": float(n in (5, 6)), "hole_ratio": 0.3, "wait_ratio": 0.0} for n in range(3, 11)},
+    "topology": {"rooms": 1, "corridor": 1},
+    "placement": {"uniform": 1, "far": 1},
+    "goals": {"1": 1, "2": 1},
+    "success_rate": 0.96,
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "slippery": {"success_rate": 0.8},
+    "shaped": {"reward": "shaped", "discount": 0.9},
+    "four agents": {"map_name": "rotation"},
+    "intermediate goals": {"instance": VIA},
+    "two sizes": {"config": SMALL},
+    "mixtures": {"config": MIXED},
+}
 
 
 def certified(name: str) -> LakeInstance:
@@ -73,14 +81,15 @@ def test_gymnasium_checks_every_id(name: str) -> None:
     made.close()
 
 
-@pytest.mark.parametrize("arguments", VARIANTS[1:], ids=str)
-def test_gymnasium_checks_every_variant(arguments: dict[str, Any]) -> None:
-    made = gymnasium.make("envsim.faces:envsim/Lake-v0", **arguments)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gymnasium_checks_every_variant(variant: str) -> None:
+    made = gymnasium.make("envsim.faces:envsim/Lake-v0", **VARIANTS[variant])
     check_env(made.unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize("arguments", VARIANTS, ids=str)
-def test_pettingzoo_checks_every_variant(arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pettingzoo_checks_every_variant(variant: str) -> None:
+    arguments = VARIANTS[variant]
     parallel_api_test(LakeParallelEnv(**arguments), num_cycles=1000)
     parallel_seed_test(lambda: LakeParallelEnv(**arguments), num_cycles=100)
 
@@ -164,6 +173,23 @@ def test_drawn_instances_are_what_the_configuration_says() -> None:
     assert 15 <= waits.count(True) <= 45
 
 
+def test_mixtures_are_drawn_from_and_noise_is_the_configurations() -> None:
+    made = LakeEnv(config=MIXED)
+    drawn: set[Any] = set()
+    made.reset(seed=0)
+    for _ in range(60):
+        seen, _ = made.reset()
+        assert made._episode is not None
+        instance = made._episode.instance
+        assert made._episode.simulator.success_rate == instance.success_rate == 0.96
+        ahead = [cell != start for cell, start in zip(instance.via or [], instance.starts, strict=False)]
+        assert seen["via_ahead"].tolist() == (ahead or [0, 0])
+        assert seen["via"].tolist() == [list(cell) for cell in instance.via or instance.goals]
+        drawn |= {instance.size, instance.topology, instance.placement, instance.via is None}
+    assert drawn == {5, 6, "rooms", "corridor", "uniform", "far", True, False}
+    assert LakeEnv(config=MIXED, success_rate=1.0).reset(seed=0)[1]["instance"] == made.reset(seed=0)[1]["instance"]
+
+
 # --- the rules, through the faces
 
 
@@ -207,6 +233,24 @@ def test_an_optimal_plan_is_paid_and_counted(name: str) -> None:
         "makespan": certificate.makespan,
         "ep_length": certificate.makespan,
     }
+
+
+def test_an_optimal_plan_by_intermediate_goals() -> None:
+    """The certificate's plan of every instance with two goals an agent is what the faces call optimal."""
+    two = {**MIXED, "goals": {"2": 1}, "success_rate": 1.0}
+    made = LakeEnv(config=two, reward="shaped")
+    made.reset(seed=1)
+    for _ in range(25):
+        made.reset()
+        assert made._episode is not None
+        total, done, info = 0.0, False, {}
+        for actions in solution(made._episode.instance):
+            assert not done
+            _, reward, done, _, info = made.step(np.array(actions))
+            total += reward
+        assert done
+        assert info["outcome"] == "optimal"
+        assert total == pytest.approx(1)
 
 
 def test_a_fault_ends_it_for_all() -> None:
