@@ -1,26 +1,128 @@
-"""Speed of the lake on one core: certified instances and verified plans a second."""
+"""What the lake does in a second, and how many times that is what others do, measured side by side in one run.
+
+Three parts: ``solving``, ours and other people's solvers on the same layouts; ``generating``, on one core and on all of
+them; ``checking``, plans verified and steps simulated. Rates are per second of processor time, spreading over
+processes is wall time. Figures of other machines or days are nowhere in it.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from envsim.api import EnvsimError
+from envsim.contest import Contest, Full, Makespan, Row, SumOfCosts, contest
+from envsim.figures import Figure, Machine, Rate, Report, Settings, Solving, Spreading, goals
 from envsim.lake.config import EnvConfig
 from envsim.lake.environment import Lake
-from envsim.lake.generate import fill, stream
+from envsim.lake.grid import Cell
 from envsim.lake.reference import reference_plan
+from envsim.lake.simulator import steps_per_second
 from envsim.lake.text import parse
 from envsim.lake.verifier import Plan, verify
+from envsim.oracles import GET, ORACLES, Missing, Solver, installed
+
+ROWS = (
+    Row(3, 2, 0.2),
+    Row(5, 2, 0.2),
+    Row(5, 2, 0.3),
+    Row(5, 2, 0.5),
+    Row(8, 3, 0.3),
+    Row(8, 3, 0.5),
+    Row(10, 5, 0.3),
+    Row(10, 5, 0.5),
+)
+Announce = Callable[[str], None]
+"""Called with what is about to be measured."""
 
 
-@dataclass(frozen=True)
-class Rate:
-    what: str
-    per_second: float
-    goal: float | None = None
+def bench(settings: Settings, announce: Announce = lambda _: None) -> Report:
+    """Measure.
+
+    Raises
+    ------
+    EnvsimError
+        If a setting cannot be, or two solvers contradict each other.
+    """
+    _refuse(settings)
+    machine = Machine(
+        python=platform.python_version(), processor=platform.machine(), cores=cores(), load=round(os.getloadavg()[0], 2)
+    )
+    rivals, oracles = opponents(settings.against, settings.patience)
+    solving: list[Solving] = []
+    generating: list[Rate] = []
+    checking: list[Rate] = []
+    spreading = None
+    if "solving" in settings.parts:
+        for row in ROWS:
+            announce(f"solving {row}")
+            solvers: list[Solver[Any, Any]] = [Makespan(), SumOfCosts(), Full(), *rivals]
+            run = contest(row, solvers, seconds=settings.seconds, layouts=settings.layouts)
+            solving.append(_solving(row, run))
+    if "generating" in settings.parts:
+        announce("generating")
+        generating = _generating(settings.seconds)
+        announce(f"generating on {machine.cores} cores")
+        spreading = _spreading(settings, machine.cores)
+    if "checking" in settings.parts:
+        announce("checking")
+        checking = _checking(settings.seconds)
+    return Report(
+        machine=machine,
+        settings=settings,
+        oracles=oracles,
+        solving=solving,
+        generating=generating,
+        spreading=spreading,
+        checking=checking,
+        goals=goals(solving, generating, spreading, checking),
+    )
+
+
+def _refuse(settings: Settings) -> None:
+    if not 0 < settings.seconds < math.inf:
+        raise EnvsimError(f"the time for each figure is {settings.seconds} s, expected a positive number")
+    for what, value in (("layouts of a row", settings.layouts), ("instances to generate", settings.instances)):
+        if value < 1:
+            raise EnvsimError(f"the number of {what} is {value}; expected at least 1")
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def opponents(packages: Sequence[str], patience: float) -> tuple[list[Solver[Any, Any]], dict[str, str]]:
+    """The solvers of some packages; and of each package its version, or that it is missing and how to get it."""
+    solvers: list[Solver[Any, Any]] = []
+    said: dict[str, str] = {}
+    for package in packages:
+        name = ORACLES[package][0].package
+        try:
+            solvers += [kind(patience) for kind in ORACLES[package]]
+            said[package] = f"{name} {installed(name)}"
+        except Missing:
+            said[package] = f"{name} is not installed: {GET}"
+    return solvers, said
+
+
+def _solving(row: Row, run: Contest) -> Solving:
+    ours = run.lanes[SumOfCosts.name]
+    figures = {
+        name: Figure(
+            solver=name,
+            layouts=len(lane.times),
+            per_second=lane.per_second(),
+            gave_up=lane.gave_up / len(lane.times),
+            ratio=ours.ratio(lane),
+        )
+        for name, lane in run.lanes.items()
+    }
+    return Solving(row=str(row), **row._asdict(), compared=run.compared, figures=figures)
 
 
 def rate(work: Callable[[int], int], seconds: float) -> float:
@@ -34,44 +136,63 @@ def rate(work: Callable[[int], int], seconds: float) -> float:
     return done / spent
 
 
-def bench(seconds: float = 2.0) -> list[Rate]:
-    """The rates that the project promises, and those of more agents for orientation.
-
-    Raises:
-        EnvsimError: ``seconds`` is no positive number.
-    """
-    if not 0 < seconds < math.inf:
-        raise EnvsimError(f"the time for each figure is {seconds} s, expected a positive number")
+def _generating(seconds: float) -> list[Rate]:
     lake = Lake()
     small = lake.with_values(EnvConfig(), {f"{n}x{n}.data_ratio": 0.0 for n in range(7, 11)})
 
-    def certify(config: EnvConfig, n: int) -> Callable[[int], int]:
-        return lambda seed: len(lake.generate(config, n, seed).instances)
+    def certify(config: EnvConfig) -> Callable[[int], int]:
+        return lambda seed: len(lake.generate(config, 400, seed).instances)
 
-    rates = [Rate("certified instances, 2 agents, 3x3-6x6", rate(certify(small, 400), seconds), 1_500)]
-    rates.append(Rate("certified instances, 2 agents, 3x3-10x10", rate(certify(EnvConfig(), 400), seconds)))
-    for agents, size in ((3, 6), (4, 8), (5, 10)):
-        holes = [round(0.2 * size * size)]
+    return [
+        Rate(what="certified instances, 2 agents, 3x3-6x6", per_second=rate(certify(small), seconds)),
+        Rate(what="certified instances, 2 agents, 3x3-10x10", per_second=rate(certify(EnvConfig()), seconds)),
+    ]
 
-        def work(seed: int, agents: int = agents, size: int = size, holes: list[int] = holes) -> int:
-            found, _ = fill(stream(seed), size, agents, holes=holes, quotas={("training", None): 10})
-            return len(found["training", None])
 
-        rates.append(Rate(f"certified instances, {agents} agents, {size}x{size}, as drawn", rate(work, seconds)))
-    plans = _plans(lake)
+def _spreading(settings: Settings, processes: int) -> Spreading | None:
+    """None on one core, where there is nothing to spread over."""
+    if processes == 1:
+        return None
+    lake, config = Lake(), EnvConfig()
+    spent = {1: 0.0, processes: 0.0}
+    for seed in range(settings.repeats):
+        made = []
+        for number in spent:
+            began = time.perf_counter()
+            generated = lake.generate(config, settings.instances, seed, processes=number)
+            spent[number] += time.perf_counter() - began
+            made.append([instance.id for instance in generated.instances])
+        if made[0] != made[1]:
+            raise EnvsimError(f"{processes} processes generate other instances than one; seed {seed}")
+    ratio = spent[1] / spent[processes]
+    return Spreading(
+        instances=settings.instances,
+        repeats=settings.repeats,
+        processes=processes,
+        seconds_alone=spent[1],
+        seconds_together=spent[processes],
+        ratio=ratio,
+        efficiency=ratio / processes,
+    )
+
+
+def _checking(seconds: float) -> list[Rate]:
+    plans = _plans(Lake())
 
     def verified(_: int) -> int:
-        for rows, starts, goals, plan, optimum in plans:
-            verify(rows, starts, goals, plan, optimum)
+        for case in plans:
+            verify(*case)
         return len(plans)
 
-    rates.append(Rate("verified plans, 5x5, 2 agents, half of them valid", rate(verified, seconds), 50_000))
-    return rates
+    return [
+        Rate(what="verified plans, 5x5, 2 agents, half of them valid", per_second=rate(verified, seconds)),
+        Rate(what="environment steps, 5x5, 2 agents", per_second=steps_per_second(seconds)),
+    ]
 
 
-def _plans(lake: Lake) -> list[tuple[list[str], list[tuple[int, int]], list[tuple[int, int]], Plan, int]]:
+def _plans(lake: Lake) -> list[tuple[list[str], list[Cell], list[Cell], Plan, int]]:
     only = lake.with_values(EnvConfig(), {f"{n}x{n}.data_ratio": 0.0 for n in range(3, 11) if n != 5})
-    found: list[tuple[list[str], list[tuple[int, int]], list[tuple[int, int]], Plan, int]] = []
+    found: list[tuple[list[str], list[Cell], list[Cell], Plan, int]] = []
     for instance in lake.generate(only, 500, 0).instances:
         walk = parse(lake.null_answers(instance, "compact", 0)["random_legal"], instance.agents)
         for plan in (reference_plan(instance), walk):

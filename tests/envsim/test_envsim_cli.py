@@ -14,7 +14,6 @@ import yaml
 from envsim_cases import DATA, oracle
 
 from envsim.__main__ import COMMANDS, main
-from envsim.bench import bench
 from envsim.formats.hub import load
 from envsim.formats.movingai import read_scenario, write_map, write_scenario
 from envsim.lake import sets
@@ -300,21 +299,13 @@ def test_bad_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert str(path) in _refused(capsys, "generate", "--config", path)
 
 
-def test_sets_and_bench_print_tables(
+def test_sets_prints_a_table(
     capsys: pytest.CaptureFixture[str], sets_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sets, "cache_directory", lambda: sets_directory)
     assert main(["sets", "validation"]) == 0
     assert "336 instances" in capsys.readouterr().out
     assert "unknown set" in _refused(capsys, "sets", "anhor")
-    rates = bench(seconds=0.01)
-    assert all(rate.per_second > 0 for rate in rates)
-    assert [rate.goal for rate in rates if rate.goal] == [1_500, 50_000]
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
-def test_no_time_measures_nothing(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"is {float(seconds)} s, expected a positive number" in _refused(capsys, "bench", "--seconds", seconds)
 
 
 def test_nobody_reads_the_output(tmp_path: Path) -> None:
