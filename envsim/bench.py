@@ -8,10 +8,12 @@ processes is wall time. Figures of other machines or days are nowhere in it.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from envsim.api import EnvsimError
@@ -154,26 +156,46 @@ def _spreading(settings: Settings, processes: int) -> Spreading | None:
     if processes == 1:
         return None
     lake, config = Lake(), EnvConfig()
-    spent = {1: 0.0, processes: 0.0}
+    spent: dict[int, list[float]] = {1: [], processes: []}
+    capacity = []
     for seed in range(settings.repeats):
         made = []
-        for number in spent:
+        capacity.append(_capacity(processes, settings.seconds / 2))
+        for number, seconds in spent.items():
             began = time.perf_counter()
             generated = lake.generate(config, settings.instances, seed, processes=number)
-            spent[number] += time.perf_counter() - began
+            seconds.append(time.perf_counter() - began)
             made.append([instance.id for instance in generated.instances])
         if made[0] != made[1]:
             raise EnvsimError(f"{processes} processes generate other instances than one; seed {seed}")
-    ratio = spent[1] / spent[processes]
+    ratio = min(spent[1]) / min(spent[processes])
     return Spreading(
         instances=settings.instances,
-        repeats=settings.repeats,
         processes=processes,
         seconds_alone=spent[1],
         seconds_together=spent[processes],
+        capacity=capacity,
         ratio=ratio,
         efficiency=ratio / processes,
     )
+
+
+def _capacity(processes: int, seconds: float) -> float:
+    """How many times the work of one busy process several get done at the moment: below their number if others run."""
+    # One process makes them all, so that what it costs to start them is no part of it.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_count, [0.0] * processes))
+        alone = pool.submit(_count, seconds).result()
+        together = sum(pool.map(_count, [seconds] * processes))
+    return together / alone
+
+
+def _count(seconds: float) -> int:
+    until = time.perf_counter() + seconds
+    counted = 1
+    while time.perf_counter() < until:
+        counted += 1
+    return counted
 
 
 def _checking(seconds: float) -> list[Rate]:

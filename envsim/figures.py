@@ -26,7 +26,7 @@ class Settings(Frozen):
     layouts: int = 400
     patience: float = 1.0
     instances: int = 20_000
-    repeats: int = 2
+    repeats: int = 3
     parts: tuple[str, ...] = PARTS
     against: tuple[str, ...] = tuple(ORACLES)
 
@@ -74,13 +74,17 @@ class Rate(Frozen):
 
 
 class Spreading(Frozen):
-    """The same instances by one process and by several, wall time of all repeats; ``efficiency`` is ratio / N."""
+    """The same instances by one process and by several, wall time of every repeat, the starting of processes included.
+
+    ``ratio`` is that of the shortest times, ``efficiency`` ratio / N. ``capacity`` is what the machine had to give just
+    before each repeat: how many times the counting of one process N processes got done.
+    """
 
     instances: int
-    repeats: int
     processes: int
-    seconds_alone: float
-    seconds_together: float
+    seconds_alone: list[float]
+    seconds_together: list[float]
+    capacity: list[float]
     ratio: float
     efficiency: float
 

@@ -11,7 +11,7 @@ from envsim.bench import bench
 from envsim.commands import Commands, described
 from envsim.commands.writing import refuse_existing
 from envsim.contest import Full, Makespan, SumOfCosts
-from envsim.figures import PARTS, Figure, Report, Settings
+from envsim.figures import PARTS, Figure, Report, Settings, Spreading
 from envsim.oracles import ORACLES
 
 DESCRIPTION = """Measure what the lake does in a second, side by side with other people's solvers. Every figure is of
@@ -107,7 +107,7 @@ def lines(report: Report) -> Iterator[str]:
         yield f"{'on one core':<56}{'per second':>12}"
         yield from (f"{rate.what:<56}{rate.per_second:>12,.0f}" for rate in rates)
     if report.spreading is not None:
-        yield from _spreading(report)
+        yield from _spreading(report.spreading)
     elif report.generating:
         yield "one core: nothing to spread generation over"
     if report.goals:
@@ -153,18 +153,20 @@ def _rival(figure: Figure | None) -> str:
     return "not installed" if figure is None else f"{_figure(figure)} {_number(figure.ratio):>8}x"
 
 
-def _spreading(report: Report) -> Iterator[str]:
-    spreading = report.spreading
-    assert spreading is not None
+def _spreading(spreading: Spreading) -> Iterator[str]:
+    processes, best = spreading.processes, spreading.seconds_together.index(min(spreading.seconds_together))
     yield ""
     yield (
-        f"generating {spreading.instances:,} instances, {spreading.repeats} times each way in turn, wall time: "
-        f"{spreading.seconds_alone:.1f} s by one process, {spreading.seconds_together:.1f} s by {spreading.processes}, "
-        "their start included"
+        f"generating {spreading.instances:,} instances, the same ones, wall time, best of {len(spreading.capacity)} in "
+        f"turn: {min(spreading.seconds_alone):.1f} s by one process,"
     )
     yield (
-        f"{spreading.ratio:.2f} times as fast with {spreading.processes} processes, "
-        f"{spreading.efficiency:.2f} of {spreading.processes}; the same instances"
+        f"{min(spreading.seconds_together):.1f} s by {processes} with their start: "
+        f"{spreading.ratio:.2f} times as fast, {spreading.efficiency:.2f} of {processes}"
+    )
+    yield (
+        f"(just before, {processes} processes that only count got {spreading.capacity[best]:.2f} times as far as one; "
+        f"{processes:.2f} if nobody else is busy)"
     )
 
 

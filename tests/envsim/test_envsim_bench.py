@@ -21,7 +21,7 @@ SMALL = [Row(*shape, holes) for shape in ((3, 2), (4, 2), (4, 3), (5, 2), (5, 3)
 SWAP = Layout(["..", "@."], [(0, 0), (0, 1)], [(0, 1), (0, 0)])
 
 
-@pytest.mark.parametrize(("kind", "at_least"), [(W9CBS, 200), (W9AStar, 260), (Pymapf, 200)])
+@pytest.mark.parametrize(("kind", "at_least"), [(W9CBS, 200), (W9AStar, 230), (Pymapf, 200)])
 def test_other_people_find_the_same_costs(kind: type[W9CBS | W9AStar | Pymapf], at_least: int) -> None:
     """Also where they prove that there is no plan. A layout that somebody gives up is skipped."""
     other, ours = Lane(kind(PATIENCE)), Lane(SumOfCosts())
