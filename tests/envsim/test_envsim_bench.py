@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +17,7 @@ from envsim.contest import Full, Lane, Makespan, Row, SumOfCosts, agreements, co
 from envsim.figures import Figure, Goal, Report, Settings, Solving, goals
 from envsim.oracles import ORACLES, W9CBS, Answer, Layout, Pymapf, Solver, W9AStar, priced
 
+PAGE = Path(__file__).parents[2] / "docs" / "solver.md"
 PATIENCE = 0.05
 SMALL = [Row(*shape, holes) for shape in ((3, 2), (4, 2), (4, 3), (5, 2), (5, 3), (5, 4)) for holes in (0.0, 0.2, 0.35)]
 SWAP = Layout(["..", "@."], [(0, 0), (0, 1)], [(0, 1), (0, 0)])
@@ -173,6 +175,15 @@ def test_no_time_measures_nothing(seconds: str, capsys: pytest.CaptureFixture[st
 def test_settings_that_cannot_be(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_page_about_the_solver_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (code, expected), *more = re.findall(
+        r"^```python\n(.*?)^```\n```text\n(.*?)^```$", PAGE.read_text("utf-8"), re.S | re.M
+    )
+    assert more == []
+    exec(compile(code, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out == expected
 
 
 def test_quick_is_quicker() -> None:
