@@ -5,21 +5,23 @@ exact costs of some two agents exceed what is left. States that failed are remem
 state is searched twice for less. Where the bound of the pairs is the optimum, which is the rule, this walks almost
 straight to the goals.
 
-References: Korf, "Depth-First Iterative-Deepening", Artificial Intelligence 1985; the pairs' costs as pruning follow the
-pattern databases of Goldenberg et al., "Enhanced Partial Expansion A*", JAIR 2014.
+References: Korf, "Depth-First Iterative-Deepening", Artificial Intelligence 1985; Goldenberg et al., "Enhanced Partial
+Expansion A*", JAIR 2014, for costs of few agents as a bound for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import NamedTuple
 
 from envsim.lake.grid import Board
 from envsim.lake.joint import costs_to_go
-from envsim.lake.pairs import alone, matchings
 from envsim.lake.search import UNREACHABLE, LimitReached, Result, Solved, Unsolvable
 
 Cells = tuple[int, ...]
-Table = list[int]
 
 
 def makespan(
@@ -58,13 +60,50 @@ def _deepen(question: _Question, starts: Sequence[int], first: int, last: int, l
     return Unsolvable(question.expanded)
 
 
-class _Question:
-    """What the depth-first search asks of an objective. A state is (cells, finished agents as bits, time)."""
+def _search(question: _Question, starts: Cells, cost: int, limit: int) -> list[Cells] | None:
+    """The cells of all agents by time; empty if there is no plan of that cost; None if the limit is reached."""
+    begun = question.begin(starts, cost)
+    start = State(starts, 0, 0)
+    if begun is None:
+        return []
+    if question.done(start):
+        return [starts]
+    failed = {question.key(start): begun}
+    path = [starts]
+    stack = [question.next(start, begun)]
+    while stack:
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+            path.pop()
+            continue
+        state, left = found
+        key = question.key(state)
+        if failed.get(key, -1) >= left:
+            continue
+        failed[key] = left
+        path.append(state.cells)
+        if question.done(state):
+            return path
+        if question.expanded > limit:
+            return None
+        stack.append(question.next(state, left))
+    return []
+
+
+class State(NamedTuple):
+    cells: Cells
+    finished: int
+    """Agents that stay where they are for good, as bits."""
+    time: int
+
+
+class _Question(ABC):
+    """What the depth-first search asks of an objective."""
 
     def __init__(self, board: Board, goals: Sequence[int], *, waits: bool) -> None:
         self.n, self.goals, self.waits = board.n, tuple(goals), waits
-        self.everyone = (1 << len(goals)) - 1
-        self.distance = [_filled(board.distances(goal)) for goal in goals]
+        self.distance = [_costs_alone(board, goal) for goal in goals]
         self.expanded = 0
         """Choices of an agent's next cell made so far, after those of the agents before it."""
         self._neighbours = board.neighbours
@@ -78,50 +117,20 @@ class _Question:
             found = self._options[agent][here] = sorted(cells, key=self.distance[agent].__getitem__)
         return found
 
-    def begin(self, cells: Cells, cost: int) -> int | None:
+    @abstractmethod
+    def begin(self, starts: Cells, cost: int) -> int | None:
         """What is left to spend at the start; None if it is too little."""
-        raise NotImplementedError
 
-    def done(self, cells: Cells, finished: int) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def done(self, state: State) -> bool: ...
 
-    def next(self, cells: Cells, finished: int, left: int, time: int) -> Iterator[tuple[Cells, int, int]]:
-        """(cells, finished agents, left to spend) after each legal joint step, the most promising first."""
-        raise NotImplementedError
+    @abstractmethod
+    def key(self, state: State) -> Hashable:
+        """What makes two states the same."""
 
-    timed = False
-    """Whether a state is another one at another time."""
-
-
-def _search(question: _Question, starts: Cells, cost: int, limit: int) -> list[Cells] | None:
-    """The cells of all agents by time; empty if there is no plan of that cost; None if the limit is reached."""
-    begun = question.begin(starts, cost)
-    if begun is None:
-        return []
-    if question.done(starts, 0):
-        return [starts]
-    failed: dict[tuple[Cells, int, int], int] = {(starts, 0, 0): begun}
-    path = [starts]
-    stack = [question.next(starts, 0, begun, 0)]
-    while stack:
-        step = next(stack[-1], None)
-        if step is None:
-            stack.pop()
-            path.pop()
-            continue
-        cells, finished, left = step
-        time = len(path)
-        state = (cells, finished, time if question.timed else 0)
-        if failed.get(state, -1) >= left:
-            continue
-        failed[state] = left
-        path.append(cells)
-        if question.done(cells, finished):
-            return path
-        if question.expanded > limit:
-            return None
-        stack.append(question.next(cells, finished, left, time))
-    return []
+    @abstractmethod
+    def next(self, state: State, left: int) -> Iterator[tuple[State, int]]:
+        """The state, and what is left, after each legal joint step, the most promising first."""
 
 
 class _Makespan(_Question):
@@ -129,28 +138,29 @@ class _Makespan(_Question):
 
     def __init__(self, board: Board, goals: Sequence[int], *, waits: bool) -> None:
         super().__init__(board, goals, waits=waits)
-        agents = range(len(goals))
-        self._pairs = [[costs_to_go(board, (goals[j], goals[i]), "makespan") for j in range(i)] for i in agents]
+        self._pairs = [
+            [costs_to_go(board, (goals[j], goal), "makespan") for j in range(i)] for i, goal in enumerate(goals)
+        ]
 
-    def begin(self, cells: Cells, cost: int) -> int | None:
-        far = any(self.distance[i][cell] > cost for i, cell in enumerate(cells))
-        far = far or any(
-            table[cells[j] * self.n + cells[i]] > cost
-            for i, row in enumerate(self._pairs)
-            for j, table in enumerate(row)
-        )
-        return None if far else cost
+    def begin(self, starts: Cells, cost: int) -> int | None:
+        pairs = [
+            table[starts[j] * self.n + starts[i]] for i, row in enumerate(self._pairs) for j, table in enumerate(row)
+        ]
+        return cost if max(pairs) <= cost else None
 
-    def done(self, cells: Cells, finished: int) -> bool:
-        return cells == self.goals
+    def done(self, state: State) -> bool:
+        return state.cells == self.goals
 
-    def next(self, cells: Cells, finished: int, left: int, time: int) -> Iterator[tuple[Cells, int, int]]:
-        return self._choose(cells, finished, left - 1, ())
+    def key(self, state: State) -> Hashable:
+        return state.cells if self.waits else (state.cells, state.finished)
 
-    def _choose(self, cells: Cells, finished: int, left: int, chosen: Cells) -> Iterator[tuple[Cells, int, int]]:
+    def next(self, state: State, left: int) -> Iterator[tuple[State, int]]:
+        return self._choose(state, left - 1, state.finished, ())
+
+    def _choose(self, state: State, left: int, finished: int, chosen: Cells) -> Iterator[tuple[State, int]]:
         self.expanded += 1
-        i = len(chosen)
-        here, n, distance, tables = cells[i], self.n, self.distance[i], self._pairs[i]
+        cells, i, n = state.cells, len(chosen), self.n
+        here, distance, tables = cells[i], self.distance[i], self._pairs[i]
         last = i == len(cells) - 1
         for there, now in self._ways(i, here, finished):
             if distance[there] > left:
@@ -161,20 +171,18 @@ class _Makespan(_Question):
                     break
             else:
                 if last:
-                    yield (*chosen, there), now, left
+                    yield State((*chosen, there), now, state.time + 1), left
                 else:
-                    yield from self._choose(cells, now, left, (*chosen, there))
+                    yield from self._choose(state, left, now, (*chosen, there))
 
-    def _ways(self, agent: int, here: int, finished: int) -> Iterator[tuple[int, int]]:
+    def _ways(self, agent: int, here: int, finished: int) -> Iterable[tuple[int, int]]:
+        """(next cell, finished agents): only where waits are forbidden does it matter who has finished."""
         if self.waits:
-            for there in self.options(agent, here):
-                yield there, finished
-            return
-        if here == self.goals[agent]:
-            yield here, finished | 1 << agent
-        if not finished >> agent & 1:
-            for there in self.options(agent, here):
-                yield there, finished
+            return [(there, finished) for there in self.options(agent, here)]
+        stays = [(here, finished | 1 << agent)] if here == self.goals[agent] else []
+        if finished >> agent & 1:
+            return stays
+        return stays + [(there, finished) for there in self.options(agent, here)]
 
 
 class _SumOfCosts(_Question):
@@ -185,49 +193,54 @@ class _SumOfCosts(_Question):
 
     def __init__(self, board: Board, goals: Sequence[int], *, waits: bool, horizon: int | None) -> None:
         super().__init__(board, goals, waits=waits)
-        agents = range(len(goals))
-        self._horizon = UNREACHABLE if horizon is None else horizon
-        self.timed = horizon is not None
-        self._both = [[costs_to_go(board, (goals[j], goals[i]), "soc") for j in range(i)] for i in agents]
-        self._alone = [[alone(board, goals[j], goals[i]) for j in range(i)] for i in agents]
-        self._matchings = [matching for matching in matchings(tuple(agents)) if len(matching) > 1]
+        self._everyone = (1 << len(goals)) - 1
+        self._horizon = horizon
+        self._both = [[costs_to_go(board, (goals[j], goal), "soc") for j in range(i)] for i, goal in enumerate(goals)]
+        self._around = [
+            [(_costs_alone(board, goal, goals[j]), _costs_alone(board, goals[j], goal)) for j in range(i)]
+            for i, goal in enumerate(goals)
+        ]
 
-    def begin(self, cells: Cells, cost: int) -> int | None:
-        slack = cost - sum(self.distance[i][cell] for i, cell in enumerate(cells))
-        return None if slack < 0 or self._excess(cells, 0) > slack else slack
+    def begin(self, starts: Cells, cost: int) -> int | None:
+        slack = cost - sum(self.distance[i][cell] for i, cell in enumerate(starts))
+        return None if slack < 0 or self._excess(starts, 0) > slack else slack
 
-    def done(self, cells: Cells, finished: int) -> bool:
-        return finished == self.everyone
+    def done(self, state: State) -> bool:
+        return state.finished == self._everyone
 
-    def next(self, cells: Cells, finished: int, left: int, time: int) -> Iterator[tuple[Cells, int, int]]:
-        return self._choose(cells, finished, left, finished, (), self._horizon - time - 1)
+    def key(self, state: State) -> Hashable:
+        return state[:2] if self._horizon is None else state
 
-    def _choose(
-        self, cells: Cells, before: int, slack: int, finished: int, chosen: Cells, steps: int
-    ) -> Iterator[tuple[Cells, int, int]]:
+    def next(self, state: State, left: int) -> Iterator[tuple[State, int]]:
+        return self._choose(state, left, state.finished, ())
+
+    def _choose(self, state: State, slack: int, finished: int, chosen: Cells) -> Iterator[tuple[State, int]]:
         self.expanded += 1
-        i = len(chosen)
+        cells, i = state.cells, len(chosen)
         here, distance = cells[i], self.distance[i]
-        own = distance[here]
+        steps = UNREACHABLE if self._horizon is None else self._horizon - state.time - 1
         last = i == len(cells) - 1
-        for there, now in self._ways(i, here, before, finished):
-            rest = slack if now >> i & 1 else slack - 1 - distance[there] + own
-            if rest < 0 or (not now >> i & 1 and distance[there] > steps):
-                continue
+        for there, now in self._ways(i, here, state.finished, finished):
+            rest = slack
+            if not now >> i & 1:
+                rest += distance[here] - 1 - distance[there]
+                if rest < 0 or distance[there] > steps:
+                    continue
             for j in range(i):
                 other = chosen[j]
                 if other == there or (other == here and cells[j] == there):
                     break
-                if self._pair_excess(j, i, other, there, now) > rest:
+                if self._beyond(j, i, other, there, now) > rest:
                     break
             else:
                 moved = (*chosen, there)
                 if not last:
-                    yield from self._choose(cells, before, rest, now, moved, steps)
+                    yield from self._choose(state, rest, now, moved)
                 elif self._excess(moved, now) <= rest:
-                    yield moved, now, rest
+                    yield State(moved, now, state.time + 1), rest
 
     def _ways(self, agent: int, here: int, before: int, finished: int) -> Iterator[tuple[int, int]]:
+        """(next cell, finished agents): at its goal an agent may finish, which is free from then on."""
         if before >> agent & 1:
             yield here, finished
             return
@@ -236,27 +249,44 @@ class _SumOfCosts(_Question):
         for there in self.options(agent, here):
             yield there, finished
 
-    def _pair_excess(self, j: int, i: int, one: int, other: int, finished: int) -> int:
-        """What two agents (j < i) have to go beyond their own distances."""
-        if not finished & (1 << i | 1 << j):
-            return self._both[i][j][one * self.n + other] - self.distance[j][one] - self.distance[i][other]
-        if finished >> i & finished >> j & 1:
-            return 0
-        second, first = self._alone[i][j]
+    def _beyond(self, j: int, i: int, one: int, other: int, finished: int) -> int:
+        """What two agents (j < i) in cells ``one`` and ``other`` have to go beyond their own distances."""
         if finished >> j & 1:
-            return second[other] - self.distance[i][other]
-        return first[one] - self.distance[j][one]
+            return 0 if finished >> i & 1 else self._around[i][j][0][other] - self.distance[i][other]
+        if finished >> i & 1:
+            return self._around[i][j][1][one] - self.distance[j][one]
+        return self._both[i][j][one * self.n + other] - self.distance[j][one] - self.distance[i][other]
 
     def _excess(self, cells: Cells, finished: int) -> int:
-        """The best bound from several pairs: their sum over disjoint ones, or over all, each agent's share once."""
+        """What all agents have to go beyond their own distances, at least."""
         agents = len(cells)
-        pairs = {(j, i): self._pair_excess(j, i, cells[j], cells[i], finished) for i in range(agents) for j in range(i)}
-        largest = max(pairs.values())
-        if largest <= 0:
+        weights = [self._beyond(j, i, cells[j], cells[i], finished) for i in range(agents) for j in range(i)]
+        return smallest_cover(tuple(weights)) if any(weights) else 0
+
+
+@lru_cache(maxsize=1 << 18)
+def smallest_cover(weights: tuple[int, ...]) -> int:
+    """The least that agents can go beyond their own distances if every two together go at least a weight beyond.
+
+    ``weights`` are those of agents (0, 1), (0, 2), (1, 2), (0, 3), ... This is the edge-weighted vertex cover of Li et
+    al., "Improved Heuristics for Multi-Agent Path Finding with Conflict-Based Search", IJCAI 2019.
+    """
+    agents = next(k for k in count(2) if k * (k - 1) // 2 == len(weights))
+
+    def least(i: int, taken: tuple[int, ...]) -> int:
+        if i < 0:
             return 0
-        averaged = -(-sum(pairs.values()) // (agents - 1))
-        return max(largest, averaged, *[sum([pairs[pair] for pair in matching]) for matching in self._matchings])
+        row = weights[i * (i - 1) // 2 : i * (i + 1) // 2]
+        choices = range(taken[i], max(taken[i], *row, 0) + 1)
+        return min(
+            own + least(i - 1, tuple([max(low, weight - own) for low, weight in zip(taken, row, strict=False)]))
+            for own in choices
+        )
+
+    return least(agents - 1, (0,) * agents)
 
 
-def _filled(distances: Sequence[int]) -> Table:
+def _costs_alone(board: Board, goal: int, parked: int | None = None) -> list[int]:
+    """An agent's distance to its goal from every cell, around one that is parked at a cell."""
+    distances = board.distances(goal, 0 if parked is None else 1 << parked)
     return [UNREACHABLE if d < 0 else d for d in distances]

@@ -16,6 +16,8 @@ import networkx as nx
 Cell = tuple[int, int]
 """(row, column)."""
 
+Axes = tuple[tuple[int, int, int], tuple[int, int, int]]
+
 FREE, HOLE = ".", "@"
 
 
@@ -24,15 +26,15 @@ class Lattice:
     """The integer arrays of one size without holes.
 
     ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``axes`` groups the edges by how far apart
-    their cells are: (distance, the cells with a neighbour at ``v + distance``, those with one at ``v - distance``). There
-    are always two; an axis that a lattice of one row or one column lacks has no cells.
+    their cells are: (distance, the cells with a neighbour at ``v + distance``, those with one at ``v - distance``).
+    There are always two; an axis that a lattice of one row or one column lacks has no cells.
     """
 
     rows: int
     columns: int
     neighbours: tuple[tuple[int, ...], ...]
     masks: tuple[int, ...]
-    axes: tuple[tuple[int, int, int], tuple[int, int, int]]
+    axes: Axes
 
 
 def graph(rows: Sequence[str]) -> nx.Graph[Cell]:
@@ -98,17 +100,7 @@ class Board:
 
     def layers(self, origin: int, blocked: int = 0) -> list[int]:
         """``layers[d]`` are the cells at distance exactly d from a cell, going around ``blocked`` ones."""
-        (d, ahead, back), (e, below, above) = self.lattice.axes
-        frontier = 1 << origin
-        unseen = self.free & ~(frontier | blocked)
-        found = []
-        while frontier:
-            found.append(frontier)
-            frontier = (
-                (frontier & ahead) << d | (frontier & back) >> d | (frontier & below) << e | (frontier & above) >> e
-            ) & unseen
-            unseen ^= frontier
-        return found
+        return flood(self.lattice.axes, self.free, 1 << origin, blocked)
 
     def distances(self, origin: int, blocked: int = 0) -> list[int]:
         """Distance to every cell; -1 where there is no way."""
@@ -143,7 +135,7 @@ class Board:
                 return None
         return self._down(start, layers)
 
-    def _down(self, start: int, layers: list[int]) -> list[int]:
+    def _down(self, start: int, layers: Sequence[int]) -> list[int]:
         path = [start]
         masks = self.lattice.masks
         v = start
@@ -156,6 +148,21 @@ class Board:
 
 def cell_of(v: int, columns: int) -> Cell:
     return divmod(v, columns)
+
+
+def flood(axes: Axes, free: int, origin: int, blocked: int = 0) -> list[int]:
+    """Breadth-first layers from the cells of ``origin`` through free cells that are not ``blocked``."""
+    (d, ahead, back), (e, below, above) = axes
+    frontier = origin
+    unseen = free & ~(frontier | blocked)
+    found = []
+    while frontier:
+        found.append(frontier)
+        frontier = (
+            (frontier & ahead) << d | (frontier & back) >> d | (frontier & below) << e | (frontier & above) >> e
+        ) & unseen
+        unseen ^= frontier
+    return found
 
 
 def collide(paths: Sequence[Sequence[int]]) -> bool:

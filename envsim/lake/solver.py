@@ -13,7 +13,7 @@ from itertools import pairwise
 from envsim.api import EnvsimError
 from envsim.lake.grid import Board, Cell, collide
 from envsim.lake.instance import Certificate
-from envsim.lake.joint import Pair
+from envsim.lake.pair import Pair
 from envsim.lake.portfolio import solve
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable
 from envsim.lake.verifier import costs, has_wait, verify
@@ -64,6 +64,7 @@ class Analysis:
         starts: Sequence[int],
         goals: Sequence[int],
         limits: Limits,
+        *,
         via: Sequence[int] | None = None,
     ) -> None:
         if via is not None and len(starts) != 2:
