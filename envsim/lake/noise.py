@@ -40,7 +40,9 @@ EXACT_CELLS = 256
 CONFIDENCE = 1.959964
 """Standard normal quantile of 95 % intervals."""
 
-_Cells = tuple[Cell, ...]
+PIECE = 200_000
+"""Multiplications of one matrix product; OpenBLAS shares out those with more than 262,144."""
+
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 
@@ -204,11 +206,12 @@ def _exact(task: _Task) -> Success:
     for actions in task.actions:
         if all(action == STAY for action in actions):
             continue
-        # Few cells hold mass, and small products spare the threads of a linear algebra library.
         us, vs = np.flatnonzero(mass.any(axis=(0, 2))), np.flatnonzero(mass.any(axis=(0, 1)))
+        if not us.size:
+            break
         held = mass[:, us[:, None], vs]
         one, other = step[actions[0]][us], (step[actions[1]] if pair else alone)[vs]
-        after = one.T @ held @ other
+        after = _product(_product(one.T, held), other)
         lost["hole"] += float(held.sum() - after.sum())
         if pair:
             meeting = np.einsum("mii->mi", after)
@@ -223,6 +226,14 @@ def _exact(task: _Task) -> Success:
     reached = float(mass[-1, end[0], end[1]])
     lost["goal_not_reached"] = float(mass.sum()) - reached
     return Success(min(max(reached, 0.0), 1.0), {cause: max(value, 0.0) for cause, value in lost.items()})
+
+
+def _product(one: _Floats, other: _Floats) -> _Floats:
+    """A matrix product in pieces so small that BLAS keeps each to one thread: where cores are busy, waiting for the
+    others costs a hundred times the product."""
+    width = max(1, PIECE // (one.shape[-2] * one.shape[-1]))
+    pieces = [one @ other[..., at : at + width] for at in range(0, other.shape[-1], width)]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-1)
 
 
 def _visit(mass: _Floats, vias: Sequence[int]) -> None:
