@@ -132,6 +132,9 @@ def test_schema_is_closed() -> None:
     schema = EnvConfig.model_json_schema()
     assert schema["additionalProperties"] is False
     assert schema["properties"]["sizes"]["propertyNames"]["enum"] == [str(n) for n in SIZES]
+    assert schema["properties"]["topology"]["propertyNames"]["enum"] == ["random", "rooms", "corridor", "warehouse"]
+    assert schema["properties"]["goals"]["propertyNames"]["enum"] == ["1", "2"]
+    assert all(schema["properties"][name]["description"] for name in KNOB_GROUPS)
 
 
 DEFAULT_HASH = "7eed8d0cda48e84adbe19d0311fd15c3659affcc5366b891b6ac430d317889c3"
