@@ -7,7 +7,7 @@ Steps alone never give a cell up: halving a share stage after stage would, once 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agents.schemas import Change
@@ -113,7 +113,7 @@ def check_conditions(
             "down": after < before - TOLERANCE
             or max(after, before) < start - TOLERANCE
             or after <= low + 2 * TOLERANCE,
-            "keep": abs(after - before) <= TOLERANCE or _only_renormalised(path, old, new),
+            "keep": abs(after - before) <= TOLERANCE or _only_renormalised(path, old, new, environment.cells()),
             "set": condition.value is not None and abs(after - condition.value) <= TOLERANCE,
         }
         if not wanted[condition.op]:
@@ -136,10 +136,27 @@ def _held_shares(knobs: Mapping[str, Knob], values: Mapping[str, float], by_valu
     return {}
 
 
-def _only_renormalised(path: str, old: Mapping[str, Knob], new: Mapping[str, Knob]) -> bool:
+def mixtures(knobs: Iterable[str], cells: Collection[str]) -> dict[str, list[str]]:
+    """The paths of every mixture by its group: those of ``group.choice`` whose group is no cell."""
+    found: dict[str, list[str]] = {}
+    for path in knobs:
+        group, dot, _ = path.partition(".")
+        if dot and group not in cells:
+            found.setdefault(group, []).append(path)
+    return found
+
+
+def _family(path: str, knobs: Iterable[str], cells: Collection[str]) -> list[str]:
+    """The knobs that may share their sum with this one: the same of every cell, or all of one mixture."""
+    group, _, name = path.partition(".")
+    if group in cells:
+        return [other for other in knobs if other.partition(".")[0] in cells and other.partition(".")[2] == name]
+    return mixtures(knobs, cells).get(group, [path])
+
+
+def _only_renormalised(path: str, old: Mapping[str, Knob], new: Mapping[str, Knob], cells: Collection[str]) -> bool:
     """Whether the knob is one of shares that sum to 1 and kept its proportion to another of them."""
-    name = path.rpartition(".")[2]
-    family = [other for other in old if other.rpartition(".")[2] == name and other in new]
+    family = [other for other in _family(path, old, cells) if other in new]
     sums = [sum(knobs[other].value for other in family) for knobs in (old, new)]
     if any(abs(total - 1) > len(family) * TOLERANCE for total in sums):
         return False

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from agents import teacher
-from agents.changes import SHARE_FLOOR, SHARE_KNOB
+from agents.changes import SHARE_FLOOR, SHARE_KNOB, mixtures
 from agents.checks import semantic_checks
-from agents.schemas import Change, Diagnosis, Evidence, GateReport, Proposal
+from agents.schemas import MOST_CHANGES, Change, Diagnosis, Evidence, GateReport, Proposal
 from agents.structured import output_schema, read_answer
 from envsim.api import Environment, Style
 
@@ -138,13 +138,39 @@ def _fixed(context: DesignContext) -> Proposal:
 
 
 def _random(context: DesignContext) -> Proposal:
-    """Shares from a flat Dirichlet distribution, none below 2 %: domain randomisation, a strong cheap baseline."""
+    """Shares from a flat Dirichlet distribution, none below 2 %: domain randomisation, a strong cheap baseline.
+
+    Of the knobs that a run opens beside those of the cells, as many groups as a proposal has room for are drawn too.
+    """
     cells = context.environment.cells()
     rng = np.random.default_rng(np.random.SeedSequence([context.seed, context.stage]))
     drawn = rng.dirichlet(np.ones(len(cells)))
     shares = KEPT + (1 - KEPT * len(cells)) * drawn
     changes = [_set(context, f"{cell}.{SHARE_KNOB}", float(share)) for cell, share in zip(cells, shares, strict=True)]
-    return _proposal(context, "random shares", changes)
+    opened = _random_groups(context, rng, MOST_CHANGES - len(changes))
+    return _proposal(context, "random shares and kinds" if opened else "random shares", changes + opened)
+
+
+def _random_groups(context: DesignContext, rng: np.random.Generator, room: int) -> list[Change]:
+    """Open groups in random order while there is room: a mixture goes half of the way to a drawn one, which never
+    leaves the trust region of G6; a number is drawn between its bounds."""
+    knobs = context.environment.knobs(context.config)
+    cells = context.environment.cells()
+    mixed = mixtures(knobs, cells)
+    single = {path: [path] for path in knobs if "." not in path}
+    groups = [*mixed.items(), *single.items()]
+    changes: list[Change] = []
+    for index in rng.permutation(len(groups)) if groups else ():
+        group, paths = groups[index]
+        if len(changes) + len(paths) > room:
+            continue
+        if group in mixed:
+            goal = rng.dirichlet(np.ones(len(paths)))
+            values = [(knobs[path].value + float(drawn)) / 2 for path, drawn in zip(paths, goal, strict=True)]
+        else:
+            values = [float(rng.uniform(knobs[path].low, knobs[path].high)) for path in paths]
+        changes += [_set(context, path, value) for path, value in zip(paths, values, strict=True)]
+    return changes
 
 
 def _always_easiest(context: DesignContext) -> Proposal:

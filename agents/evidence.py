@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry
-from envsim.api import Environment, Instance
+from agents.changes import mixtures
+from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry, TrainingEvidence
+from envsim.api import Environment, Instance, Knob, Measurement
 from trainer.evaluate import Failure, Rollout, read_rollouts
 from trainer.files import read_lines
 from trainer.spec import EvalReport
@@ -36,13 +37,15 @@ def build_evidence(
     anchor: EvalReport,
     history: Sequence[HistoryEntry],
     zero_variance_share: float | None,
+    training: TrainingEvidence | None = None,
     instances: Sequence[Instance] | None = None,
     examples: int = EXAMPLES,
 ) -> Evidence:
     """Evidence for designing ``stage`` from the checkpoint that ``report`` evaluated.
 
     ``config`` is what that checkpoint was trained on last, ``previous`` the report before that stage, ``anchor`` gives
-    its aggregates only. ``instances`` are those of the report's set; None reads the environment's frozen set.
+    its aggregates only, ``training`` says what the last stage trained on. ``instances`` are those of the report's set;
+    None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
     missing = [cell for cell in environment.cells() if cell not in report.cells]
@@ -85,7 +88,50 @@ def build_evidence(
         failures=_examples(environment, chosen, read_failures(failures), shown),
         anchor={cell: stats.valid for cell, stats in anchor.cells.items()},
         history=list(history),
+        open_knobs=shared_knobs(environment, knobs),
+        training=training,
     )
+
+
+def shared_knobs(environment: Environment, knobs: Mapping[str, Knob]) -> dict[str, float]:
+    """The values of the knobs that are no cell's, by path."""
+    cells = set(environment.cells())
+    return {path: knob.value for path, knob in knobs.items() if path.rpartition(".")[0] not in cells}
+
+
+def training_evidence(
+    environment: Environment, *, stage: int, measured: Measurement, success: float | None, progress: float | None
+) -> TrainingEvidence | None:
+    """What a stage trained on; None if no shared knob is open and none is measured.
+
+    Of knobs that are not open only the groups that were measured are told.
+    """
+    whole = environment.editing(environment.knob_groups)
+    default = shared_knobs(whole, whole.knobs(environment.default_config()))
+    opened = shared_knobs(environment, environment.knobs(environment.default_config()))
+    found = {path: _overall(measured, path) for path in default if _is_measured(measured, path)}
+    groups = {_group(path) for path in (*opened, *found)}
+    if not groups:
+        return None
+    knobs = {path: found.get(path, value) for path, value in default.items() if _group(path) in groups}
+    for paths in mixtures(knobs, environment.cells()).values():
+        rest = 1 - sum(found.get(path, 0.0) for path in paths)
+        knobs |= {path: default[path] * rest for path in paths if path not in found}
+    return TrainingEvidence(stage=stage, n=measured.n, knobs=knobs, success=success, progress=progress)
+
+
+def _group(path: str) -> str:
+    return path.partition(".")[0]
+
+
+def _is_measured(measured: Measurement, quantity: str) -> bool:
+    return any(quantity in values for values in measured.quantities.values())
+
+
+def _overall(measured: Measurement, quantity: str) -> float:
+    """The mean of a quantity over all instances; a cell without it has none of it."""
+    parts = [(share, measured.quantities.get(cell, {})) for cell, share in measured.share.items()]
+    return sum(share * values.get(quantity, 0.0) for share, values in parts)
 
 
 def read_failures(path: Path) -> list[Failure]:

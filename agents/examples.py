@@ -19,6 +19,7 @@ from agents.schemas import (
     GateReport,
     HistoryEntry,
     Proposal,
+    TrainingEvidence,
 )
 
 CELLS = tuple(f"cell{number}" for number in range(1, 9))
@@ -75,6 +76,9 @@ def _evidence(*, later: bool) -> dict[str, Any]:
     past = HistoryEntry(
         stage=1, designer="self", changes=["cell1.data_ratio up"], accepted=True, anchor_before=0.4, anchor_after=0.5
     )
+    training = TrainingEvidence(
+        stage=1, n=96, knobs={"kind.one": 0.5, "kind.two": 0.5, "noise": 0.1}, success=0.9, progress=0.4
+    )
     whole = Evidence(
         stage=2 if later else 1,
         model_sha256="0" * 64,
@@ -87,6 +91,8 @@ def _evidence(*, later: bool) -> dict[str, Any]:
         failures=[failure] * 8 if later else [],
         anchor=dict.fromkeys(CELLS, 0.5),
         history=[past] if later else [],
+        open_knobs={"kind.one": 0.5, "kind.two": 0.5, "noise": 0.1} if later else {},
+        training=training if later else None,
     )
     data = whole.model_dump(mode="json")
     data |= {name: Keyed(data[name]) for name in ("outcomes", "anchor")}

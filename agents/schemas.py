@@ -15,6 +15,7 @@ SCHEMA_VERSION = 1
 Standing = Literal["mastered", "learnable", "hopeless"]
 Op = Literal["set", "up", "down", "keep"]
 LEARNING_RATE_SCALES = (0.5, 1.0, 2.0)
+MOST_CHANGES = 16
 
 
 class Frozen(BaseModel):
@@ -58,6 +59,19 @@ class HistoryEntry(Frozen):
     anchor_after: float
 
 
+class TrainingEvidence(Frozen):
+    """What a stage really trained on, and what its answers were worth."""
+
+    stage: int
+    n: int
+    knobs: dict[str, float]
+    """What was generated, by path of the knobs that are no cell's: the share of each choice, the mean of any other."""
+    success: float | None
+    """Mean probability that a valid answer to a noisy task succeeds; None where actions were certain."""
+    progress: float | None
+    """Mean progress to the first fault; None where the reward was sparse."""
+
+
 class Evidence(Frozen):
     schema_version: int = SCHEMA_VERSION
     stage: int
@@ -74,6 +88,10 @@ class Evidence(Frozen):
     anchor: dict[str, float]
     """Aggregates only: valid rate by cell."""
     history: list[HistoryEntry]
+    open_knobs: dict[str, float] = Field({}, exclude_if=lambda knobs: not knobs)
+    """Values of the editable knobs that are no cell's, by path; left out where the run opens none."""
+    training: TrainingEvidence | None = Field(None, exclude_if=lambda training: training is None)
+    """The last stage's training set, where it has such knobs open or away from their defaults."""
 
 
 class Change(Frozen):
@@ -99,7 +117,7 @@ class Proposal(Frozen):
 
     schema_version: int = SCHEMA_VERSION
     rationale: str = Field(max_length=240)
-    changes: list[Change] = Field(max_length=16)
+    changes: list[Change] = Field(max_length=MOST_CHANGES)
     predicted: dict[str, int]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Style = Literal["compact", "full"]
 Message = dict[str, str]
@@ -31,6 +31,14 @@ class YieldError(EnvsimError):
         super().__init__(message)
         self.cell = cell
         self.rate = rate
+
+    def __reduce__(self) -> tuple[Callable[..., YieldError], tuple[str, str, float]]:
+        return _yield_error, (str(self), self.cell, self.rate)
+
+
+def _yield_error(message: str, cell: str, rate: float) -> YieldError:
+    """What another process raised."""
+    return YieldError(message, cell=cell, rate=rate)
 
 
 class Frozen(BaseModel):
@@ -56,7 +64,12 @@ class Fault(Frozen):
 
 
 class Verdict(Frozen):
-    """What the one verifier says of one answer. ``regret`` is (cost - optimum)/optimum if valid, 1 if not."""
+    """What the one verifier says of one answer. ``regret`` is (cost - optimum)/optimum if valid, 1 if not.
+
+    ``outcome``, ``valid``, ``optimal``, ``regret``, ``cost`` and ``fault`` judge the answer where actions are certain.
+    The rest says what it is worth in training; an environment whose actions are certain and whose reward is sparse
+    leaves it out.
+    """
 
     outcome: str
     valid: bool
@@ -64,6 +77,34 @@ class Verdict(Frozen):
     regret: float
     cost: int | None = None
     fault: Fault | None = None
+    success: float | None = Field(None, gt=0, le=1)
+    """Probability that a valid answer succeeds under the instance's noise; None where actions are certain or the answer
+    is not valid."""
+    success_interval: tuple[float, float] | None = None
+    """95 % interval of ``success`` where it was estimated; None where it is exact."""
+    progress: float = Field(default_factory=lambda data: float(data.get("valid", False)), ge=0, le=1)
+    """How far the answer got before its first fault: 1 exactly if it is valid, 0 for what is no answer."""
+    shaping: float = Field(0.0, ge=0, le=1)
+    """The instance's weight of ``progress`` in the reward; 0 = sparse."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Verdict:
+        if self.valid != (self.progress == 1):
+            raise ValueError(f"progress is {self.progress} of an answer with valid {self.valid}; expected 1 iff valid")
+        if self.success is not None and not self.valid:
+            raise ValueError(f"success is {self.success} of an answer that is not valid; expected None")
+        return self
+
+    @property
+    def credit(self) -> float:
+        """What the validity reward pays: the probability of success of a valid answer (0 of an invalid one), plus
+        ``shaping`` times ``progress``.
+
+        Every valid answer has more credit than every invalid one to the same instance, because its success is above 0
+        and its progress above that of any invalid one.
+        """
+        chance = 0.0 if not self.valid else 1.0 if self.success is None else self.success
+        return chance + self.shaping * self.progress
 
 
 class Replay(Frozen):
@@ -90,7 +131,12 @@ class Knob(Frozen):
 
 
 class Measurement(Frozen):
-    """What was really generated, by cell: the share of instances and the mean of each measured quantity."""
+    """What was really generated, by cell: the share of instances and the mean of each measured quantity.
+
+    A quantity that is named as a knob of the environment's ``knob_groups`` is what that knob came to: the share of a
+    choice of a mixture, the mean of any other. Knobs that all instances have at their defaults are left out; of a
+    mixture the default choice is, which has the rest, and what no instance has.
+    """
 
     n: int
     share: dict[str, float]
@@ -115,6 +161,8 @@ class Environment(Protocol):
     config_model: type[BaseModel]
     instance_model: type[Instance]
     outcomes: tuple[str, ...]
+    knob_groups: tuple[str, ...]
+    """Groups of knobs that a run may open to its designer beside those that are always open; () = there are none."""
 
     def default_config(self) -> BaseModel: ...
 
@@ -128,8 +176,19 @@ class Environment(Protocol):
         """The share of each cell that the configuration asks for; sums to 1."""
         ...
 
+    def editing(self, groups: Sequence[str]) -> Environment:
+        """The same environment with the knobs of these groups open as well; without groups, the environment as it is.
+
+        Raises EnvsimError naming a group that is not in ``knob_groups``, and the nearest that is.
+        """
+        ...
+
     def knobs(self, config: Any) -> dict[str, Knob]:
-        """Every knob by path, e.g. ``"5x5.data_ratio"``."""
+        """Every open knob by path, e.g. ``"5x5.data_ratio"``.
+
+        A path is a cell and a name, or the name of a knob that all cells share. The values of a mixture are weights
+        that sum to 1; its paths are ``group.choice``, e.g. ``"agents.3"``, with the group among ``knob_groups``.
+        """
         ...
 
     def with_values(self, config: Any, values: Mapping[str, float]) -> Any:
@@ -187,6 +246,13 @@ class Environment(Protocol):
 
     def replay(self, instance: Any, answer: str) -> Replay: ...
 
-    def picture(self, instance: Any) -> dict[str, Any]:
-        """JSON from which a page can draw the instance: rows, starts, goals."""
+    def agents(self, instance: Any) -> int:
+        """How many act in it: the number under which benchmark results are grouped."""
+        ...
+
+    def film(self, instance: Any, answer: str) -> str:
+        """A whole SVG document that shows ``replay(instance, answer)`` to its first fault or its end.
+
+        It must play where scripts do not run and nothing may be fetched, as in a page's ``img``. Any answer gives one.
+        """
         ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from agents.evidence import build_evidence
+from agents.evidence import build_evidence, training_evidence
 from agents.schemas import Evidence, HistoryEntry
 from graph import layout
+from graph.gating import given
 from graph.state import Pointer, RunState
 from graph.training import stage_result
 from graph.work import Work
@@ -16,6 +17,7 @@ def evidence_of(work: Work, state: RunState) -> Evidence:
     """The current checkpoint on the validation set, and the history with every regression that was rolled back."""
     stage, current = state["stage"], state["current"]
     directory = work.run.path(layout.eval_dir(current["stage"]))
+    last = stage_result(work.run, stage - 1)
     return build_evidence(
         work.environment,
         stage=stage,
@@ -26,7 +28,14 @@ def evidence_of(work: Work, state: RunState) -> Evidence:
         previous=before_last_stage(work, current),
         anchor=work.evaluate(current, "anchor"),
         history=[history_entry(work, number) for number in range(1, stage)],
-        zero_variance_share=stage_result(work.run, stage - 1).zero_variance_share,
+        zero_variance_share=last.zero_variance_share,
+        training=training_evidence(
+            work.environment,
+            stage=stage - 1,
+            measured=given(work, stage - 1),
+            success=last.success,
+            progress=last.progress,
+        ),
         instances=work.frozen_set("validation"),
     )
 

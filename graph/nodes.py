@@ -31,6 +31,8 @@ from trainer.stage import StageCancelled, StageError, run_stage
 
 KNOWN_EFFORT = 5.0
 """What a task may cost in a designed stage, as a multiple: its configuration has passed the gates or has run before."""
+SHOWN_FIGURES = ("reward", "valid", "success", "progress")
+"""Of a training step, in this order; success and progress are there where tasks are noisy or shaped."""
 
 
 def baseline(_: RunState, work: Work) -> RunState:
@@ -148,7 +150,8 @@ def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], Sta
 
         def tell(event: dict[str, Any]) -> None:
             if event["event"] == "step":
-                update(event["step"], event["steps"], reward=event["reward"], valid=event["valid"])
+                shown = {name: event[name] for name in SHOWN_FIGURES if name in event}
+                update(event["step"], event["steps"], **shown)
 
         bounds = work.profile.bounds
         tool = launch_stage_tool(
@@ -294,7 +297,13 @@ def score_line(name: str, report: EvalReport) -> str:
 
 
 def training_line(result: StageResult) -> str:
+    worth = [
+        f", {what} {value:.3f}"
+        for what, value in (("success of valid plans", result.success), ("progress", result.progress))
+        if value is not None
+    ]
     return (
         f"trained {result.steps} steps: reward {result.reward_first:.2f} -> {result.reward_last:.2f}, "
         f"{100 * result.zero_variance_share:.0f} % without signal, weights moved by {result.weight_change:.2f}"
+        + "".join(worth)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -42,7 +42,7 @@ class Prepared:
 def prepare(settings: RunSettings) -> Prepared:
     """Resolve every name in the settings. Raises SettingsError in one line for whatever is missing or out of range."""
     try:
-        environment = registry.get(settings.environment)
+        environment = opened(registry.get(settings.environment), settings.editable)
         profile = load_profile(settings.profile)
         roles = load_roles(settings.roles)
         get_designer(settings.designer)
@@ -64,6 +64,16 @@ def prepare(settings: RunSettings) -> Prepared:
         "start_sha256": start.sha256,
     }
     return Prepared(settings, profile, environment, roles, start, identity)
+
+
+def opened(environment: Environment, groups: Sequence[str]) -> Environment:
+    """The environment with a run's editable groups of knobs. Raises SettingsError naming an unknown group."""
+    if not groups:
+        return environment
+    try:
+        return environment.editing(groups)
+    except EnvsimError as error:
+        raise SettingsError(f"editable: {error}") from error
 
 
 def check_set_sizes(profile: Profile, environment: Environment) -> None:

@@ -5,7 +5,7 @@ Everything in it comes from the files of the run directory; a run that is not fi
 
 from __future__ import annotations
 
-import json
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         total_seconds=whole,
         tokens=summary["tokens"],
         films=films,
-        films_json=Markup(json.dumps(films, ensure_ascii=True).replace("<", "\\u003c")),
+        picture=_data_url,
+        caption=_caption,
         interval_bar=_markup(charts.interval_bar),
         words_of=words.answer,
     )
@@ -108,6 +109,19 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
 
 def _markup(draw: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *values: Markup(draw(*values))
+
+
+def _data_url(svg: str) -> str:
+    """A picture inside the page. As an ``img`` it runs no script and shares no style with the page."""
+    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+
+
+def _caption(take: dict[str, Any]) -> str:
+    """How an answer ended, and where and when it went wrong."""
+    fault = take["fault"] or {}
+    step, location = fault.get("step"), fault.get("location")
+    where = ", ".join(filter(None, ("" if step is None else f"step {step}", location)))
+    return f"{take['outcome'].replace('_', ' ')}{f' ({where})' if where else ''}"
 
 
 def _headline(summary: dict[str, Any]) -> str:
@@ -160,11 +174,9 @@ def _panels(summary: dict[str, Any]) -> list[dict[str, Any]]:
     panels = [_panel("share of the data", stages, shares, max(tallest, 2 / len(cells)))]
     kinds: dict[str, list[str]] = {}
     for path in stages[0]["knobs"]:
-        kinds.setdefault(path.rpartition(".")[2], []).append(path)
+        kinds.setdefault(_kind_and_row(path, cells)[0], []).append(path)
     for kind, paths in kinds.items():
-        values = {
-            path.rpartition(".")[0] or path: [stage["knobs"][path]["value"] for stage in stages] for path in paths
-        }
+        values = {_kind_and_row(path, cells)[1]: [stage["knobs"][path]["value"] for stage in stages] for path in paths}
         same = values.keys() == shares.keys() and all(
             abs(x - y) < SAME for cell in cells for x, y in zip(values[cell], shares[cell], strict=True)
         )
@@ -172,6 +184,12 @@ def _panels(summary: dict[str, Any]) -> list[dict[str, Any]]:
             top = max(stage["knobs"][path]["high"] for stage in stages for path in paths)
             panels.append(_panel(kind.replace("_", " "), stages, values, top))
     return panels
+
+
+def _kind_and_row(path: str, cells: list[str]) -> tuple[str, str]:
+    """The panel that a knob is shown in and its row there: the knob's name by cell, or a mixture by choice."""
+    owner, _, name = path.rpartition(".")
+    return (name, owner) if owner in cells else (owner or path, name)
 
 
 def _panel(title: str, stages: list[dict[str, Any]], values: dict[str, list[float]], top: float) -> dict[str, Any]:

@@ -48,6 +48,11 @@ class RunSettings(Frozen):
     stages: int = Field(3, ge=0, le=1000, description="designed stages after stage 000")
     seed: int = Field(0, ge=0, lt=2**31)
     initial_config: dict[str, Any] | None = Field(None, description="stage 000's configuration; none = the default one")
+    editable: list[str] = Field(
+        [],
+        description="groups of the environment's opt-in knobs that the designer may move, such as topology or shaping",
+        exclude_if=lambda groups: not groups,
+    )
     max_revisions: int = Field(2, ge=0, le=20, description="revisions of one proposal before the stage falls back")
     approval: Literal["never", "always"] = Field("never", description="whether a person approves each proposal")
     budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")

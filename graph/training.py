@@ -10,7 +10,7 @@ from graph import layout
 from graph.rundir import RunDir
 from graph.state import Pointer
 from trainer.attempts import attempts, read_result
-from trainer.metrics import read_stage
+from trainer.metrics import mean_known, read_stage
 from trainer.spec import ModelRef, StageResult, StageSpec
 from trainer.stage import StageError
 
@@ -62,6 +62,8 @@ def note_no_signal(run: RunDir, spec: StageSpec, current: Pointer, failure: Stag
         reward_first=steps[0].reward,
         reward_last=steps[-1].reward,
         zero_variance_share=1.0,
+        success=mean_known(row.success for row in steps),
+        progress=mean_known(row.progress for row in steps),
         seconds={},
         attempt=len(tried),
     )

@@ -114,8 +114,12 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _print(report: EvalReport) -> None:
     table = Table("cell", "n", "valid", "optimal", "tokens", title=f"{report.set}: {report.n} tasks x {report.samples}")
+    noisy = any(cell.success is not None for cell in report.cells.values())
+    if noisy:
+        table.add_column("success of valid plans")
     for name, cell in report.cells.items():
-        table.add_row(name, str(cell.n), f"{cell.valid:.1%}", f"{cell.optimal:.1%}", f"{cell.mean_tokens:.1f}")
+        row = [name, str(cell.n), f"{cell.valid:.1%}", f"{cell.optimal:.1%}", f"{cell.mean_tokens:.1f}"]
+        table.add_row(*row, *(["-" if cell.success is None else f"{cell.success:.1%}"] if noisy else []))
     table.add_section()
     table.add_row("macro", str(report.n), f"{report.macro_valid:.1%}", f"{report.macro_optimal:.1%}", "")
     console = Console()

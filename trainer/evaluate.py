@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from envsim.api import Environment, Fault, Instance, Message, Progress, Style
 from trainer.files import read_lines, write_atomic
+from trainer.metrics import mean_known
 from trainer.policy import Completion, Policy
-from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, canonical_hash, explain
+from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, absent, canonical_hash, explain
 
 CHUNK = 128
 """Instances between two flushes. A constant, because seeds and resumption depend on it."""
@@ -42,6 +43,9 @@ class Rollout(Frozen):
     optimal: bool
     regret: float
     fault: Fault | None
+    success: float | None = Field(None, exclude_if=absent)
+    """Probability of success of a valid answer to a noisy task."""
+    success_interval: tuple[float, float] | None = Field(None, exclude_if=absent)
 
 
 class Failure(Frozen):
@@ -218,6 +222,7 @@ def _cell_stats(rows: Sequence[Rollout]) -> CellStats:
         optimal=sum(row.optimal for row in rows) / len(rows),
         outcomes=dict(sorted(Counter(row.outcome for row in rows).items())),
         mean_tokens=sum(row.tokens for row in rows) / len(rows),
+        success=mean_known(row.success for row in rows),
     )
 
 
@@ -238,6 +243,8 @@ def _rows(
                 optimal=verdict.optimal,
                 regret=verdict.regret,
                 fault=verdict.fault,
+                success=verdict.success,
+                success_interval=verdict.success_interval,
             )
 
 

@@ -6,13 +6,13 @@ Each attempt has its own file; a step that was trained twice because an attempt 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from trainer.files import read_lines, write_atomic
-from trainer.spec import Frozen
+from trainer.spec import Frozen, absent
 
 METRICS = "metrics.jsonl"
 HEARTBEAT = "heartbeat.json"
@@ -29,6 +29,10 @@ class StepMetrics(Frozen):
     reward: float
     valid: float
     optimal: float
+    success: float | None = Field(None, exclude_if=absent)
+    """Mean probability of success of the valid answers to noisy tasks; None without any."""
+    progress: float | None = Field(None, exclude_if=absent)
+    """Mean progress to the first fault of the answers to shaped tasks; None without any."""
     zero_variance: float
     """Share of groups whose answers all earned the same."""
     entropy: float
@@ -85,3 +89,9 @@ def read_stage(attempts: Sequence[Path]) -> list[StepMetrics]:
     """One row a step over all attempts, in order of steps; the later attempt wins."""
     by_step = {row.step: row for attempt in attempts for row in read_attempt(attempt)}
     return [by_step[step] for step in sorted(by_step)]
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -12,6 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from trainer.attempts import mark_complete
 from trainer.metrics import StepMetrics, append, beat
+from trainer.reward import PROGRESS, SUCCESS, VALID
 from trainer.rollouts import Clock
 
 
@@ -47,8 +48,10 @@ class Reporter(TrainerCallback):
                 step=state.global_step,
                 steps=state.max_steps,
                 reward=logs["reward"],
-                valid=logs["rewards/valid/mean"],
+                valid=logs[VALID],
                 optimal=logs["rewards/optimal/mean"],
+                success=logs.get(SUCCESS),
+                progress=logs.get(PROGRESS),
                 zero_variance=logs["frac_reward_zero_std"],
                 entropy=logs["entropy"],
                 length=logs["completions/mean_length"],

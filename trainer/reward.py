@@ -1,11 +1,18 @@
-"""The verifier's verdict as TRL reward functions: validity and optimality, each 0 or 1, weighted by the spec.
+"""The verifier's verdict as TRL reward functions: validity's credit, and optimality, weighted by the spec.
 
-There is no reward for format, length or effort: whatever the verifier does not accept earns nothing.
+The validity reward is the verdict's ``credit``. Where actions are certain and the reward is sparse that is 0 or 1.
+Under action noise a valid answer earns its probability of success; with shaping every answer earns its progress to the
+first fault beside, so that a group without a valid answer still tells better from worse. Every valid answer earns more
+than every invalid one to the same task, whatever the noise, the shaping and the bonus for optimality.
+
+Shaping by potentials (a reward for each step, the difference of a potential between two states) is not offered: over a
+whole answer it sums to the potential of the start, which is the same for all answers to a prompt, and group-relative
+advantages subtract whatever is the same. There is no reward for format, length or effort.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from envsim.api import Environment, Verdict
@@ -13,6 +20,8 @@ from trainer.spec import RewardWeights
 
 INSTANCE_COLUMN = "instance"
 """Dataset column that carries the instance as a JSON string; nested columns would be None-filled by Arrow."""
+VALID, SUCCESS, PROGRESS = "answers/valid", "answers/success", "answers/progress"
+"""Names under which the shares and means of a batch are logged."""
 
 
 class RewardFunction(Protocol):
@@ -26,7 +35,10 @@ class RewardFunction(Protocol):
 
 
 def reward_functions(environment: Environment) -> list[RewardFunction]:
-    """``[valid, optimal]``, in the order of `reward_weights`; each completion is verified once for both."""
+    """``[valid, optimal]``, in the order of `reward_weights`; each completion is verified once for both.
+
+    ``valid`` logs `figures` of its batch through TRL's keyword ``log_metric`` where it is given.
+    """
     batch: tuple[list[str], list[str]] = ([], [])
     verdicts: list[Verdict] = []
 
@@ -39,13 +51,32 @@ def reward_functions(environment: Environment) -> list[RewardFunction]:
             verdicts = [environment.score(parsed[text], answer) for text, answer in zip(*wanted, strict=True)]
         return verdicts
 
-    def valid(*, completions: Sequence[list[dict[str, str]]], instance: Sequence[str], **_: Any) -> list[float]:
-        return [float(verdict.valid) for verdict in verify(completions, instance)]
+    def valid(
+        *,
+        completions: Sequence[list[dict[str, str]]],
+        instance: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **_: Any,
+    ) -> list[float]:
+        found = verify(completions, instance)
+        if log_metric is not None:
+            for name, value in figures(found).items():
+                log_metric(name, value)
+        return [verdict.credit for verdict in found]
 
     def optimal(*, completions: Sequence[list[dict[str, str]]], instance: Sequence[str], **_: Any) -> list[float]:
         return [float(verdict.optimal) for verdict in verify(completions, instance)]
 
     return [valid, optimal]
+
+
+def figures(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """The share of valid answers; the mean success of the valid answers to noisy tasks and the mean progress of the
+    answers to shaped tasks, each only where there are some."""
+    success = [verdict.success for verdict in verdicts if verdict.success is not None]
+    progress = [verdict.progress for verdict in verdicts if verdict.shaping > 0]
+    found = {VALID: [float(verdict.valid) for verdict in verdicts], SUCCESS: success, PROGRESS: progress}
+    return {name: sum(values) / len(values) for name, values in found.items() if values}
 
 
 def reward_weights(weights: RewardWeights) -> list[float]:

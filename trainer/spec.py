@@ -22,6 +22,11 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def absent(value: object) -> bool:
+    """What is left out of a file, so that one without it reads as it always did."""
+    return value is None
+
+
 def canonical_hash(value: Any) -> str:
     """sha256 of the sorted, compact JSON of a value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -171,6 +176,10 @@ class StageResult(Frozen):
     reward_first: float
     reward_last: float
     zero_variance_share: float
+    success: float | None = Field(None, exclude_if=absent)
+    """Mean over the steps that had noisy tasks solved: probability of success of their valid answers."""
+    progress: float | None = Field(None, exclude_if=absent)
+    """Mean over the steps that had shaped tasks: progress of their answers to the first fault."""
     seconds: dict[str, float]
     """start_up, generation, training, saving, total."""
     attempt: int
@@ -183,6 +192,8 @@ class CellStats(Frozen):
     optimal: float
     outcomes: dict[str, int]
     mean_tokens: float
+    success: float | None = Field(None, exclude_if=absent)
+    """Mean probability of success of the valid answers to noisy tasks; None without any."""
 
 
 class EvalReport(Frozen):
@@ -202,4 +213,5 @@ class EvalReport(Frozen):
     generated_tokens: int
     seconds: float
     rollouts: str
-    """File name of the rollouts: one row {id, cell, sample, answer, tokens, outcome, valid, optimal, regret, fault}."""
+    """File name of the rollouts: one row {id, cell, sample, answer, tokens, outcome, valid, optimal, regret, fault},
+    with success and success_interval for a valid answer to a noisy task."""

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from trainer.attempts import LOCK, RESULT, attempts, record_worker
 from trainer.files import publish, write_atomic
-from trainer.metrics import beat, read_stage
+from trainer.metrics import beat, mean_known, read_stage
 from trainer.spec import ModelRef, StageResult, StageSpec
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def _result(spec: StageSpec, trained: Trained, model: ModelRef, attempt: Path, s
         reward_first=sum(row.reward for row in steps[:window]) / window,
         reward_last=sum(row.reward for row in steps[-window:]) / window,
         zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
+        success=mean_known(row.success for row in steps),
+        progress=mean_known(row.progress for row in steps),
         seconds={
             "start_up": clock.start_up,
             "generation": clock.generation,

@@ -23,11 +23,13 @@ from envsim.api import (
 from envsim.lake import config as configuration
 from envsim.lake import knobs, measure, sets, text
 from envsim.lake.config import SIZES, EnvConfig, cell_name
+from envsim.lake.film import film
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import Board, Cell
 from envsim.lake.instance import LakeInstance, split_of_hash
 from envsim.lake.measure import certificate_of, mean
 from envsim.lake.placement import first_way
+from envsim.lake.progress import grade
 from envsim.lake.reference import demonstrated_plan, reference_plan
 from envsim.lake.verifier import OUTCOMES, failed, verify
 
@@ -81,10 +83,11 @@ class Lake:
         split: str = "training",
         effort: float = 1.0,
         progress: Progress | None = None,
+        processes: int = 1,
     ) -> Generated:
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {configuration.nearest(split, list(SPLITS))}")
-        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress)
+        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress, processes=processes)
         measured = self.measure(instances)
         return Generated(
             instances=instances,
@@ -151,7 +154,7 @@ class Lake:
         try:
             plan = text.parse(answer, instance.agents)
         except text.ParseError as error:
-            return failed(error.outcome)
+            return grade(instance, [], failed(error.outcome))
         return self._verify(instance, plan)
 
     def replay(self, instance: LakeInstance, answer: str) -> Replay:
@@ -162,7 +165,8 @@ class Lake:
         try:
             plan = text.parse(answer, instance.agents)
         except text.ParseError as error:
-            return Replay(states=[_json(instance.starts)], actions=[], rewards=[], verdict=failed(error.outcome))
+            verdict = grade(instance, [], failed(error.outcome))
+            return Replay(states=[_json(instance.starts)], actions=[], rewards=[], verdict=verdict)
         verdict = self._verify(instance, plan)
         steps = list(zip(*text.padded(plan), strict=True))
         last = verdict.cost if verdict.valid else (verdict.fault or Fault()).step
@@ -178,14 +182,17 @@ class Lake:
             rewards[-1] = 1.0
         return Replay(states=[_json(step) for step in steps], actions=actions, rewards=rewards, verdict=verdict)
 
-    def picture(self, instance: LakeInstance) -> dict[str, Any]:
-        drawn = {"rows": instance.rows, "starts": _json(instance.starts), "goals": _json(instance.goals)}
-        return drawn if instance.via is None else drawn | {"via": _json(instance.via)}
+    def agents(self, instance: LakeInstance) -> int:
+        return instance.agents
+
+    def film(self, instance: LakeInstance, answer: str) -> str:
+        return film(instance, self.replay(instance, answer))
 
     def _verify(self, instance: LakeInstance, plan: text.Plan) -> Verdict:
         certificate = instance.certificate
         optimum = None if certificate is None else certificate.makespan
-        return verify(instance.rows, instance.starts, instance.goals, plan, optimum, via=instance.via)
+        verdict = verify(instance.rows, instance.starts, instance.goals, plan, optimum, via=instance.via)
+        return grade(instance, plan, verdict)
 
 
 def _json(cells: Sequence[Cell]) -> list[list[int]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from pydantic import BaseModel, ValidationError, model_validator
 
+from graph.prepare import prepare
 from graph.settings import SettingsError, differences, explain, load_settings, parse_settings
 
 
@@ -100,3 +101,42 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 def test_differences_name_the_keys() -> None:
     old, new = {"a": 1, "b": {"c": [1], "d": 2}}, {"a": 1, "b": {"c": [2], "d": 2}, "e": 3}
     assert differences(old, new) == ["b.c (was [1], now [2])", "e (was None, now 3)"]
+
+
+@pytest.fixture
+def lake_settings(profile: Path) -> dict[str, Any]:
+    return {"environment": "lake", "profile": str(profile), "designer": "random"}
+
+
+def test_editable_groups_are_part_of_a_run_and_absent_without_any(lake_settings: dict[str, Any]) -> None:
+    plain = prepare(parse_settings(lake_settings, "here"))
+    assert "editable" not in plain.identity["settings"]
+    opened = prepare(parse_settings({**lake_settings, "editable": ["topology", "shaping"]}, "here"))
+    assert differences(plain.identity, opened.identity) == ["settings.editable (was None, now ['topology', 'shaping'])"]
+    config = opened.environment.default_config()
+    assert {"topology.rooms", "shaping"} <= set(opened.environment.knobs(config))
+    assert "success_rate" not in opened.environment.knobs(config)
+    assert parse_settings(opened.identity["settings"], "run.yaml") == opened.settings
+
+
+@pytest.mark.parametrize(
+    ("environment", "groups", "words"),
+    [
+        ("lake", ["topologie"], "editable: unknown group of knobs 'topologie'; did you mean 'topology'?"),
+        ("lake", ["agents", "zzz"], "editable: unknown group of knobs 'zzz'; known are agents, placement"),
+        ("parity:Parity", ["agents"], "editable: unknown group 'agents'; the environment 'parity' has no groups"),
+    ],
+)
+def test_an_unknown_group_is_bad_input(
+    lake_settings: dict[str, Any], environment: str, groups: list[str], words: str
+) -> None:
+    settings = parse_settings({**lake_settings, "environment": environment, "editable": groups}, "here")
+    with pytest.raises(SettingsError) as error:
+        prepare(settings)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_editable_must_be_a_list() -> None:
+    with pytest.raises(SettingsError, match="editable = 'topology'"):
+        parse_settings({"editable": "topology"}, "here")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import Toy
 
+from envsim.lake.environment import Lake
+from envsim.lake.instance import LakeInstance, make_instance
+from envsim.lake.solver import analyse
 from trainer.checkpoint import load
 from trainer.compaction import Batch, compact
 from trainer.dataset import DatasetError, read_dataset, write_dataset
-from trainer.metrics import append, read_attempt, read_stage
+from trainer.metrics import append, mean_known, read_attempt, read_stage
 from trainer.reward import reward_functions, reward_weights
 from trainer.spec import ModelRef, RewardWeights
 
@@ -29,6 +34,89 @@ def test_rewards_are_the_verifiers_verdicts() -> None:
     assert optimal(completions=completions, instance=texts) == [1.0, 0.0, 0.0]
     assert optimal(completions=completions[::-1], instance=texts) == [0.0, 0.0, 1.0]
     assert reward_weights(RewardWeights(valid=2, optimal=0.25)) == [2, 0.25]
+
+
+def graded(
+    instances: Sequence[LakeInstance], answers: Sequence[str], weights: RewardWeights
+) -> tuple[list[float], dict[str, float]]:
+    """What GRPO sees of each answer, and what is logged."""
+    logged: dict[str, float] = {}
+    columns = [
+        function(
+            completions=[[{"role": "assistant", "content": answer}] for answer in answers],
+            instance=[instance.model_dump_json() for instance in instances],
+            log_metric=logged.__setitem__,
+        )
+        for function in reward_functions(Lake())
+    ]
+    own = reward_weights(weights)
+    return [sum(w * r for w, r in zip(own, row, strict=True)) for row in zip(*columns, strict=True)], logged
+
+
+ROWS = ["....", "....", "....", "...."]
+STARTS, GOALS = [(0, 0), (3, 3)], [(0, 3), (3, 0)]
+ANSWERS = (
+    "(0,0)(3,3)(0,1)(3,2)(0,2)(3,1)(0,3)(3,0)",
+    "(0,0)(3,3)(0,0)(3,2)(0,1)(3,1)(0,2)(3,0)(0,3)(3,0)",
+    "(0,0)(3,3)(1,0)(3,2)(1,1)(3,1)(1,2)(3,0)(1,3)(3,0)(0,3)(3,0)",
+    "(0,0)(3,3)(0,1)(3,2)(0,2)(3,1)(0,3)(3,1)",
+    "(0,0)(3,3)(0,1)(3,2)",
+    "(0,0)(3,3)",
+    "north",
+)
+"""Optimal, later, by a detour; then nearly there, a third of the way, not a step, and no plan."""
+VALID = 3
+
+
+def lake_task(**labels: float) -> LakeInstance:
+    return certified(make_instance(ROWS, STARTS, GOALS, **labels))
+
+
+def certified(instance: LakeInstance) -> LakeInstance:
+    certificate = analyse(instance.rows, instance.starts, instance.goals).certificate()
+    return instance.model_copy(update={"certificate": certificate})
+
+
+def test_where_actions_are_certain_and_rewards_sparse_validity_pays_0_or_1() -> None:
+    rewards, logged = graded([lake_task()] * len(ANSWERS), ANSWERS, RewardWeights())
+    assert rewards == [1.5, 1, 1, 0, 0, 0, 0]
+    assert logged == {"answers/valid": VALID / len(ANSWERS)}
+
+
+@pytest.mark.parametrize("q", [1.0, 0.99, 0.95])
+@pytest.mark.parametrize("shaping", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("weights", [{}, {"optimal": 0.0}, {"valid": 0.3, "optimal": 2.0}])
+def test_every_valid_plan_earns_more_than_every_invalid_one(
+    q: float, shaping: float, weights: dict[str, float]
+) -> None:
+    task = lake_task(success_rate=q, shaping=shaping)
+    rewards, logged = graded([task] * len(ANSWERS), ANSWERS, RewardWeights(**weights))
+    assert min(rewards[:VALID]) > max(rewards[VALID:])
+    # Fewer moves fail less often.
+    assert rewards[1] > rewards[2] or q == 1
+    if shaping:
+        assert rewards[VALID:] == sorted(rewards[VALID:], reverse=True)
+        assert len(set(rewards[VALID:-1])) == len(rewards[VALID:-1]), (
+            "answers that got differently far earn differently"
+        )
+    else:
+        assert set(rewards[VALID:]) == {0.0}, "a sparse reward pays nothing for an invalid plan"
+    assert ("answers/success" in logged) == (q < 1)
+    assert ("answers/progress" in logged) == (shaping > 0)
+
+
+def test_an_all_invalid_group_has_a_signal_only_where_it_is_shaped() -> None:
+    for shaping, kinds in ((0.0, 1), (0.2, 3)):
+        rewards, _ = graded([lake_task(shaping=shaping)] * 3, ANSWERS[VALID : VALID + 3], RewardWeights())
+        assert len(set(rewards)) == kinds
+
+
+def test_figures_of_a_batch_count_the_tasks_that_they_speak_of() -> None:
+    tasks = [lake_task(), lake_task(success_rate=0.95), lake_task(success_rate=0.95), lake_task(shaping=0.3)]
+    _, logged = graded(tasks, [ANSWERS[0], ANSWERS[0], ANSWERS[5], ANSWERS[4]], RewardWeights())
+    assert logged["answers/valid"] == 0.5
+    assert 0.95**6 <= logged["answers/success"] < 0.95**4
+    assert logged["answers/progress"] == pytest.approx(1 / 3)
 
 
 def test_a_completion_is_verified_once_for_both_rewards() -> None:
@@ -61,6 +149,18 @@ def test_datasets_are_frozen(tmp_path: Path) -> None:
         read_dataset(toy, ref.model_copy(update={"path": str(tmp_path / "nowhere")}))
     with pytest.raises(DatasetError, match="would be empty"):
         write_dataset([], tmp_path / "none.jsonl")
+
+
+def test_metrics_without_noise_and_shaping_read_as_ever(tmp_path: Path) -> None:
+    plain = metrics(1, 2)
+    append(tmp_path, plain)
+    append(tmp_path, plain.model_copy(update={"step": 2, "success": 0.75, "progress": 0.5}))
+    first, second = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert set(second) - set(first) == {"success", "progress"}
+    rows = read_attempt(tmp_path)
+    assert [(row.success, row.progress) for row in rows] == [(None, None), (0.75, 0.5)]
+    assert mean_known(row.success for row in rows) == 0.75
+    assert mean_known([None]) is None
 
 
 def test_steps_trained_twice_count_once_and_torn_lines_wait(tmp_path: Path) -> None:
