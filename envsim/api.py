@@ -32,6 +32,14 @@ class YieldError(EnvsimError):
         self.cell = cell
         self.rate = rate
 
+    def __reduce__(self) -> tuple[Callable[..., YieldError], tuple[str, str, float]]:
+        return _yield_error, (str(self), self.cell, self.rate)
+
+
+def _yield_error(message: str, cell: str, rate: float) -> YieldError:
+    """What another process raised."""
+    return YieldError(message, cell=cell, rate=rate)
+
 
 class Frozen(BaseModel):
     """Base of all data that crosses a room, a process or a file."""
@@ -238,6 +246,13 @@ class Environment(Protocol):
 
     def replay(self, instance: Any, answer: str) -> Replay: ...
 
-    def picture(self, instance: Any) -> dict[str, Any]:
-        """JSON from which a page can draw the instance: rows, starts, goals."""
+    def agents(self, instance: Any) -> int:
+        """How many act in it: the number under which benchmark results are grouped."""
+        ...
+
+    def film(self, instance: Any, answer: str) -> str:
+        """A whole SVG document that shows ``replay(instance, answer)`` to its first fault or its end.
+
+        It must play where scripts do not run and nothing may be fetched, as in a page's ``img``. Any answer gives one.
+        """
         ...

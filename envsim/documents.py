@@ -77,14 +77,31 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), str(path))
 
 
-def parse_json(text: str, where: str) -> Any:
-    """The plain data of JSON text; ``where`` begins the error line. Raises DocumentError."""
+def parse_json(text: str, where: str, *, unique: bool = False) -> Any:
+    """The plain data of JSON text; ``where`` begins the error line. Raises DocumentError.
+
+    ``unique`` refuses a key written twice instead of keeping the last one, and NaN and Infinity, which are no JSON.
+    """
     try:
+        if unique:
+            return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         return json.loads(text)
     except RecursionError as error:
         raise DocumentError(f"{where} is no valid JSON: nested too deeply") from error
     except ValueError as error:
         raise DocumentError(f"{where} is no valid JSON: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is written twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _refuse_depth(text: str, where: str) -> None:

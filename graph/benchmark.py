@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envsim.api import Environment
+from envsim.tables import columns
 from trainer.evaluate import Rollout
 
 
@@ -13,7 +14,7 @@ def benchmark_tables(
     environment: Environment, instances: Sequence[Any], takes: Mapping[str, Sequence[Rollout]]
 ) -> list[dict[str, Any]]:
     """One table a number of agents: a row a checkpoint, a column a cell, and their mean over all instances."""
-    agents = {instance.id: len(environment.picture(instance).get("starts", ())) for instance in instances}
+    agents = {instance.id: environment.agents(instance) for instance in instances}
     tables = []
     for n in sorted(set(agents.values())):
         parts = {name: [row for row in rows if agents[row.id] == n] for name, rows in takes.items()}
@@ -21,12 +22,7 @@ def benchmark_tables(
         cells = [cell for cell in environment.cells() if cell in present]
         lines = []
         for name, rows in parts.items():
-            by_cell = [[row for row in rows if row.cell == cell] for cell in cells]
-            lines.append({"name": name, "figures": [_share(group) for group in (*by_cell, rows)]})
+            figures = [f"{found.acc:.2f} / {found.opt:.2f}" for found in columns(rows, cells)]
+            lines.append({"name": name, "figures": figures})
         tables.append({"name": f"{n} agents" if n else "all", "cells": cells, "rows": lines})
     return tables
-
-
-def _share(rows: Sequence[Rollout]) -> str:
-    valid, optimal = (100 * sum(values) / len(rows) for values in ([r.valid for r in rows], [r.optimal for r in rows]))
-    return f"{valid:.2f} / {optimal:.2f}"

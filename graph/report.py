@@ -5,7 +5,7 @@ Everything in it comes from the files of the run directory; a run that is not fi
 
 from __future__ import annotations
 
-import json
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
         total_seconds=whole,
         tokens=summary["tokens"],
         films=films,
-        films_json=Markup(json.dumps(films, ensure_ascii=True).replace("<", "\\u003c")),
+        picture=_data_url,
+        caption=_caption,
         interval_bar=_markup(charts.interval_bar),
         words_of=words.answer,
     )
@@ -108,6 +109,19 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]]) -> str:
 
 def _markup(draw: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *values: Markup(draw(*values))
+
+
+def _data_url(svg: str) -> str:
+    """A picture inside the page. As an ``img`` it runs no script and shares no style with the page."""
+    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+
+
+def _caption(take: dict[str, Any]) -> str:
+    """How an answer ended, and where and when it went wrong."""
+    fault = take["fault"] or {}
+    step, location = fault.get("step"), fault.get("location")
+    where = ", ".join(filter(None, ("" if step is None else f"step {step}", location)))
+    return f"{take['outcome'].replace('_', ' ')}{f' ({where})' if where else ''}"
 
 
 def _headline(summary: dict[str, Any]) -> str:

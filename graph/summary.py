@@ -172,21 +172,20 @@ def _got_under_way(row: Rollout) -> bool:
 
 
 def replay(environment: Environment, instance: Any, before: Rollout, after: Rollout) -> dict[str, Any]:
-    """Both answers executed up to their first fault, with the picture that they are drawn on."""
+    """Both answers executed up to their first fault."""
     return {
         "id": instance.id,
         "cell": environment.cell(instance),
-        "picture": environment.picture(instance),
-        "before": _film(environment, instance, before),
-        "after": _film(environment, instance, after),
+        "before": _take(environment, instance, before),
+        "after": _take(environment, instance, after),
     }
 
 
-def _film(environment: Environment, instance: Any, row: Rollout) -> dict[str, Any]:
+def _take(environment: Environment, instance: Any, row: Rollout) -> dict[str, Any]:
     played = environment.replay(instance, row.answer)
     fault = played.verdict.fault
     return {
-        "states": played.states,
+        "film": environment.film(instance, row.answer),
         "outcome": played.verdict.outcome,
         "valid": played.verdict.valid,
         "fault": fault.model_dump(mode="json") if fault else None,

@@ -23,6 +23,7 @@ from envsim.api import (
 from envsim.lake import config as configuration
 from envsim.lake import knobs, measure, sets, text
 from envsim.lake.config import SIZES, EnvConfig, cell_name
+from envsim.lake.film import film
 from envsim.lake.generate import generate, stream
 from envsim.lake.grid import Board, Cell
 from envsim.lake.instance import LakeInstance, split_of_hash
@@ -82,10 +83,11 @@ class Lake:
         split: str = "training",
         effort: float = 1.0,
         progress: Progress | None = None,
+        processes: int = 1,
     ) -> Generated:
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {configuration.nearest(split, list(SPLITS))}")
-        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress)
+        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress, processes=processes)
         measured = self.measure(instances)
         return Generated(
             instances=instances,
@@ -180,9 +182,11 @@ class Lake:
             rewards[-1] = 1.0
         return Replay(states=[_json(step) for step in steps], actions=actions, rewards=rewards, verdict=verdict)
 
-    def picture(self, instance: LakeInstance) -> dict[str, Any]:
-        drawn = {"rows": instance.rows, "starts": _json(instance.starts), "goals": _json(instance.goals)}
-        return drawn if instance.via is None else drawn | {"via": _json(instance.via)}
+    def agents(self, instance: LakeInstance) -> int:
+        return instance.agents
+
+    def film(self, instance: LakeInstance, answer: str) -> str:
+        return film(instance, self.replay(instance, answer))
 
     def _verify(self, instance: LakeInstance, plan: text.Plan) -> Verdict:
         certificate = instance.certificate

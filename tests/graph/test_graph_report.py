@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from typing import Any
+
+from parity import Parity
 
 from graph import words
 from graph.charts import interval_bar, small_multiple, stacked_bar
 from graph.report import render
-from graph.summary import spread
+from graph.summary import replays, spread
 from graph.timing import CATEGORIES
 from trainer.evaluate import Rollout
 
@@ -24,6 +28,13 @@ def score(valid: float) -> dict[str, float]:
 
 def change(delta: float) -> dict[str, float]:
     return {"delta": delta, "low": delta - 0.02, "high": delta + 0.02}
+
+
+def film(text: str) -> dict[str, Any]:
+    fault = {"step": 3, "agent": None, "location": "here"}
+    before = {"film": "<svg/>", "outcome": "odd", "valid": False, "fault": fault, "answer": text}
+    after = {"film": "<svg/>", "outcome": "optimal", "valid": True, "fault": None, "answer": text}
+    return {"id": "1", "cell": text, "before": before, "after": after}
 
 
 def summary() -> dict[str, Any]:
@@ -77,11 +88,41 @@ def summary() -> dict[str, Any]:
 
 
 def test_what_a_model_wrote_is_never_markup() -> None:
-    page = render(summary(), [{"before": {"answer": HOSTILE}}])
-    assert "<img" not in page
-    assert page.count("<script") == 2
-    assert page.count("</script>") == 2
-    assert "&lt;img" in page
+    page = render(summary(), [film(HOSTILE)])
+    assert "<img src=x" not in page
+    assert "<script" not in page
+    assert "onerror=" in page
+    assert "&lt;img src=x" in page
+
+
+def test_replays_are_films_inside_the_page() -> None:
+    """The page fetches nothing: every picture is in it, as the environment drew it."""
+    page = render(summary(), [film("ok")])
+    pictures = re.findall(r'<img src="([^"]*)"', page)
+    assert [base64.b64decode(one.removeprefix("data:image/svg+xml;base64,")) for one in pictures] == [b"<svg/>"] * 2
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+    assert "before: odd (step 3, here)" in page
+    assert "after: optimal" in page
+    assert "solved later" in page
+    assert "Nothing to show yet" not in page
+    assert "Nothing to show yet" in render(summary(), [])
+
+
+def test_a_replay_holds_the_film_of_each_answer() -> None:
+    environment = Parity()
+    task = environment.frozen_set("validation")[0]
+    rows = {
+        name: Rollout.model_validate(
+            {"id": task.id, "cell": task.where, "sample": 0, "answer": answer, "tokens": 1}
+            | environment.score(task, answer).model_dump(include={"outcome", "valid", "optimal", "regret", "fault"})
+        )
+        for name, answer in (("before", "abc"), ("after", "ok"))
+    }
+    (found,) = replays(environment, [task], [rows["before"]], [rows["after"]])
+    assert found["before"]["film"] == environment.film(task, "abc")
+    assert found["after"]["film"] == environment.film(task, "ok")
+    page = render(summary(), [found])
+    assert "before: odd (step 3)" in page
 
 
 def test_the_page_shows_scores_decisions_and_fallbacks() -> None:

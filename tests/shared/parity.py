@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -32,6 +33,7 @@ from envsim.api import (
 )
 
 CELLS = ("short", "long")
+FILMED = 40
 SIZES = {"anchor": 24, "validation": 24, "test": 24, "benchmark": 12}
 
 
@@ -175,5 +177,19 @@ class Parity:
         rewards = [0.0] * (len(answer) - 1) + [float(verdict.valid)] if answer else []
         return Replay(states=["", *answer], actions=list(answer), rewards=rewards, verdict=verdict)
 
-    def picture(self, instance: Task) -> dict[str, Any]:
-        return {"number": instance.number}
+    def agents(self, instance: Task) -> int:
+        return 0
+
+    def film(self, instance: Task, answer: str) -> str:
+        """The answer's first letters, each with its place, one pair a row: an odd one stands alone in red."""
+        shown = answer[:FILMED]
+        marks = []
+        for place, letter in enumerate(shown):
+            x, y = 20 + 40 * (place % 2), 20 + 24 * (place // 2)
+            alone = place == len(answer) - 1 and place % 2 == 0
+            colour = "#c4001a" if alone else "#00704f"
+            seen = f'<set attributeName="opacity" to="1" begin="{place * 0.3:.1f}s"/>'
+            text = escape(letter if letter.isprintable() else "?")
+            marks.append(f'<text x="{x}" y="{y}" fill="{colour}" opacity=".2">{text}{seen}</text>')
+        size = f'width="80" height="{12 + 24 * max(1, (len(shown) + 1) // 2)}"'
+        return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(marks)}</svg>'

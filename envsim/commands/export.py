@@ -1,0 +1,34 @@
+"""``export``: instances from one format into another."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from envsim.commands import Commands, described
+from envsim.commands.reading import SOURCE, add_agents, instances
+from envsim.commands.writing import FORMATS, FORMATS_HELP, write
+
+DESCRIPTION = """Write instances in another format. Reads what 'generate' wrote, a frozen set, bare layouts, or a
+MovingAI scenario; keeps certificates where the format has a place for them."""
+
+EXAMPLE = """python -m envsim export validation --format datasets --out validation-dataset
+python -m envsim export train.jsonl --format movingai --out scenarios"""
+
+
+def add(commands: Commands) -> None:
+    """Put the command together."""
+    parser = described(commands, "export", DESCRIPTION, EXAMPLE, run)
+    parser.add_argument("file", metavar="FILE", help=f"{SOURCE}, or a MovingAI .scen")
+    add_agents(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="PATH", required=True, help="file or directory to write; not there yet"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="jsonl", help=FORMATS_HELP)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, write, and say how many."""
+    found = instances(options.file, options.agents)
+    write(found, options.out, options.format)
+    print(f"{len(found)} instances in {options.out}")

@@ -1,0 +1,89 @@
+"""What the commands read and print, a JSON object a line, as data: ``python -m envsim schema`` prints their schemas.
+
+Cells are [row, column]. Keys that a row has beside those named here are left alone, so that files with notes of their
+own load; a key that changes the question and is not known is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from envsim.api import Frozen
+
+Cell = tuple[StrictInt, StrictInt]
+Cells = Annotated[list[Cell], Field(description="A cell [row, column] for each agent")]
+
+
+class _Row(BaseModel):
+    """A row that people write."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Layout(_Row):
+    """A question: a map, and where each agent starts and ends."""
+
+    rows: list[StrictStr] = Field(description="The map: '.' free, '@' hole; all rows of one length")
+    starts: Cells
+    goals: Cells
+    via: Cells | None = Field(None, description="Each agent's first goal, to be visited before its goal")
+    name: StrictStr | None = Field(None, description="Repeated in the answer; without it the id, or file and line")
+    id: StrictStr | None = None
+    variant: Literal["disappear_at_goal"] | None = Field(
+        None, description="Agents leave the map at their goals instead of staying there; solve only"
+    )
+
+
+class PlannedLayout(Layout):
+    """A layout with a plan to judge: for each agent its cells, t = 0 first, one a step."""
+
+    plan: list[list[Cell]]
+
+
+class Solution(Frozen):
+    """What ``solve`` prints. Costs are moves: an agent's is the time of its last arrival at its goal.
+
+    ``paths`` are a plan of optimal makespan, the cheapest of those where that is known. With status ``limit``,
+    ``open`` names what the node limit left open (it is null) and ``reason`` says why; other lines lack these two keys.
+    """
+
+    name: str
+    status: Literal["solved", "unsolvable", "limit"]
+    makespan: int | None = Field(None, description="Fewest steps until the last agent has arrived")
+    sum_of_costs: int | None = Field(None, description="Smallest sum of the agents' costs, found independently")
+    needs_wait_makespan: bool | None = Field(None, description="Every plan of optimal makespan has a wait")
+    needs_wait_soc: bool | None = Field(None, description="Every plan of optimal sum of costs has a wait")
+    paths: list[list[tuple[int, int]]] | None = Field(None, description="For each agent its cells, t = 0 first")
+    open: list[str] | None = None
+    reason: str | None = None
+
+    def line(self) -> str:
+        """The object as one line of JSON, in ASCII: names may hold what is no text."""
+        return _line(self, set() if self.status == "limit" else {"open", "reason"})
+
+
+class Judgement(Frozen):
+    """What ``verify`` prints: ``optimal``, ``valid_suboptimal``, ``valid`` (the optimum is open), or the first fault.
+
+    ``agent``, ``time`` and ``cell`` belong to the first fault: the earliest; at one time the first in the order of the
+    verdicts; of one kind that of the lowest agent. ``makespan`` and ``sum_of_costs`` are those of a valid plan.
+    """
+
+    name: str
+    verdict: str
+    agent: int | None = None
+    time: int | None = None
+    cell: tuple[int, int] | None = None
+    makespan: int | None = None
+    sum_of_costs: int | None = None
+
+    def line(self) -> str:
+        """The object as one line of JSON, in ASCII."""
+        return _line(self, set())
+
+
+def _line(row: BaseModel, without: set[str]) -> str:
+    return json.dumps(row.model_dump(exclude=without), separators=(",", ":"))

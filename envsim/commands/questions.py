@@ -1,0 +1,206 @@
+"""The solver's questions about one layout, asked inside bounds of memory and time.
+
+The solver's own limit is a count of states, and says nothing of what a state costs: the bounds here keep a map of a
+million cells or a hundred agents from taking the machine. What is beyond them is left open, never guessed. Joint spaces
+too large for the solver's tables go to plain joint search, which keeps only what it has seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import cached_property
+from math import comb
+from typing import Protocol
+
+from envsim.api import EnvsimError
+from envsim.commands.lines import Layout, Solution
+from envsim.lake.grid import Board, Cell
+from envsim.lake.instance import LakeInstance, check_layout, make_instance
+from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
+from envsim.lake.solver import LIMIT, Analysis, Limits, path_of
+from envsim.lake.verifier import verify
+
+MAX_CELLS = 128 * 128
+MAX_AGENTS = 200
+MAX_COLLIDING = 8
+"""Most agents where the shortest paths collide, so that there is something to search."""
+MAX_JOINT_CELLS = 5 * 2**20
+"""Joint cells of two agents that the solver keeps as bits, a layer a step: at worst about 1 GB and ten seconds."""
+MAX_TABLES = 16 * 2**20
+"""Joint cells of all pairs together, which it keeps as numbers: about 0.2 GB."""
+PAIR_LIMIT = 4_000_000
+"""Default limit for two agents in tables, where a state is a bit."""
+
+
+class Questions(Protocol):
+    """What ``solve`` prints about a layout; each question is answered once."""
+
+    def makespan(self) -> Result: ...
+
+    def soc(self) -> Result: ...
+
+    def needs_wait_makespan(self) -> bool | None: ...
+
+    def needs_wait_soc(self) -> bool | None: ...
+
+
+def add_node_limit(parser: argparse.ArgumentParser, least: int, also: str) -> None:
+    """The option that bounds every search."""
+
+    def count(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"is {value}, expected at least {least}")
+        return value
+
+    parser.add_argument(
+        "--node-limit",
+        type=count,
+        metavar="N",
+        help=f"most states that one search may expand (default: {LIMIT:,}; for two agents {PAIR_LIMIT:,}){also}",
+    )
+
+
+def checked(layout: Layout, where: str) -> Layout:
+    """The layout, if it is one. Raises EnvsimError that begins with ``where``."""
+    try:
+        check_layout(layout.rows, layout.starts, layout.goals, layout.via)
+    except EnvsimError as error:
+        raise EnvsimError(f"{where}: {error}") from error
+    return layout
+
+
+def optimal_makespan(layout: Layout, node_limit: int | None) -> int | None:
+    """None where it is open: at the limits, or where there is no plan."""
+    asked = None if node_limit == 0 else _asked(layout, node_limit)
+    found = None if asked is None or isinstance(asked, str) else asked.makespan()
+    return found.cost if isinstance(found, Solved) else None
+
+
+def certified(layout: Layout, node_limit: int | None) -> LakeInstance:
+    """The layout as an instance with its certificate. Raises EnvsimError if the makespan stays open."""
+    asked = _asked(layout, node_limit)
+    if not isinstance(asked, Analysis):
+        why = asked if isinstance(asked, str) else "the layout is too large for tables, or of a variant"
+        raise EnvsimError(f"no certificate: {why}")
+    return make_instance(layout.rows, layout.starts, layout.goals, asked.certificate(), via=layout.via)
+
+
+def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
+    """Everything that the contract of ``solve`` asks of a layout."""
+    asked = _asked(layout, node_limit)
+    if isinstance(asked, str):
+        return _told(name, {}, None, asked)
+    makespan, soc = asked.makespan(), asked.soc()
+    if isinstance(makespan, Unsolvable) or isinstance(soc, Unsolvable):
+        return Solution(name=name, status="unsolvable")
+    found: dict[str, int | bool | None] = {
+        "makespan": makespan.cost if isinstance(makespan, Solved) else None,
+        "sum_of_costs": soc.cost if isinstance(soc, Solved) else None,
+        "needs_wait_makespan": asked.needs_wait_makespan(),
+        "needs_wait_soc": asked.needs_wait_soc(),
+    }
+    said = ["the node limit"]
+    for objective, result in (("makespan", makespan), ("sum of costs", soc)):
+        if isinstance(result, LimitReached):
+            said.append(f"{objective} at least {result.lower_bound} after {result.expanded} states")
+    return _told(name, found, _paths(asked, layout), ", ".join(said))
+
+
+def _beyond(layout: Layout) -> str | None:
+    """Why nobody is asked about a layout at all."""
+    cells, agents = len(layout.rows) * len(layout.rows[0]), len(layout.starts)
+    if cells > MAX_CELLS:
+        return f"the map has {cells} cells; the solver takes at most {MAX_CELLS}"
+    if agents > MAX_AGENTS:
+        return f"there are {agents} agents; the solver takes at most {MAX_AGENTS}"
+    if layout.variant is not None and layout.via is not None:
+        return f"the variant {layout.variant!r} is not solved with via cells"
+    return None
+
+
+def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
+    """Who answers about a layout, or why nobody does."""
+    beyond = _beyond(layout)
+    if beyond is not None:
+        return beyond
+    cells, agents = len(layout.rows) * len(layout.rows[0]), len(layout.starts)
+    columns = len(layout.rows[0])
+    starts, goals = ([r * columns + c for r, c in ends] for ends in (layout.starts, layout.goals))
+    via = None if layout.via is None else [r * columns + c for r, c in layout.via]
+    board = Board.of(layout.rows)
+    limit = node_limit or (PAIR_LIMIT if agents == 2 else LIMIT)
+    analysis = Analysis(board, layout.rows, starts, goals, Limits(limit, limit), via=via)
+    if analysis.collides and agents > MAX_COLLIDING:
+        return f"there are {agents} agents whose shortest paths collide; the solver takes at most {MAX_COLLIDING} such"
+    small = cells**2 <= MAX_JOINT_CELLS and comb(agents, 2) * cells**2 <= MAX_TABLES
+    if layout.variant is None and (small or not analysis.collides):
+        return analysis
+    if via is not None:
+        return f"two agents with via cells on {cells} cells; the solver takes at most {int(MAX_JOINT_CELLS**0.5)}"
+    return Searched(board, layout, starts, goals, node_limit or LIMIT)
+
+
+class Searched:
+    """Plain joint search, also for the variant in which agents leave the map at their last arrival."""
+
+    def __init__(self, board: Board, layout: Layout, starts: list[int], goals: list[int], limit: int) -> None:
+        self._board, self._layout, self._starts, self._goals, self._limit = board, layout, starts, goals, limit
+
+    @cached_property
+    def _optimal(self) -> dict[Objective, Result]:
+        return {"makespan": self._search("makespan"), "soc": self._search("soc")}
+
+    def makespan(self) -> Result:
+        return self._optimal["makespan"]
+
+    def soc(self) -> Result:
+        return self._optimal["soc"]
+
+    def needs_wait_makespan(self) -> bool | None:
+        return self._needs_wait("makespan")
+
+    def needs_wait_soc(self) -> bool | None:
+        return self._needs_wait("soc")
+
+    def _needs_wait(self, objective: Objective) -> bool | None:
+        optimal = self._optimal[objective]
+        if not isinstance(optimal, Solved):
+            return None
+        without = self._search(objective, waits=False, most=optimal.cost)
+        return None if isinstance(without, LimitReached) else isinstance(without, Unsolvable)
+
+    def _search(self, objective: Objective, *, waits: bool = True, most: int | None = None) -> Result:
+        disappear = self._layout.variant is not None
+        ends = (self._board, self._starts, self._goals, objective)
+        found = search(*ends, limit=self._limit, waits=waits, most=most, disappear=disappear)
+        if isinstance(found, Solved) and not disappear:
+            layout = self._layout
+            verdict = verify(layout.rows, layout.starts, layout.goals, _cells(found, self._board.columns))
+            if not verdict.valid:
+                raise EnvsimError(f"the solver's plan for {objective} {found.cost} is {verdict}: this is a defect")
+        return found
+
+
+def _paths(asked: Questions, layout: Layout) -> list[list[Cell]] | None:
+    """A plan of optimal makespan, else one of optimal sum of costs, else None."""
+    makespan, soc = asked.makespan(), asked.soc()
+    if isinstance(asked, Analysis) and isinstance(makespan, Solved):
+        moves = asked.certificate().plan or []
+        return [path_of(start, letters) for start, letters in zip(layout.starts, moves, strict=True)]
+    plan = next((result for result in (makespan, soc) if isinstance(result, Solved)), None)
+    return None if plan is None else _cells(plan, len(layout.rows[0]))
+
+
+def _told(name: str, found: dict[str, int | bool | None], paths: list[list[Cell]] | None, reason: str) -> Solution:
+    """Solved if every question has its answer, else ``limit`` with what is open."""
+    questions = ("makespan", "sum_of_costs", "needs_wait_makespan", "needs_wait_soc")
+    left = [question for question in questions if found.get(question) is None]
+    if paths is None:
+        left.append("paths")
+    status = {"status": "limit", "open": left, "reason": reason} if left else {"status": "solved"}
+    return Solution.model_validate({"name": name, **found, "paths": paths, **status})
+
+
+def _cells(result: Solved, columns: int) -> list[list[Cell]]:
+    return [[divmod(v, columns) for v in path] for path in result.plan]

@@ -1,0 +1,252 @@
+"""Inputs of the commands: JSON and JSONL from a file or stdin, sets by name, MovingAI scenarios. Read row by row.
+
+Rows come lazily, so that a command has answered all good rows when it meets a bad one. Every error is one line that
+begins with file and line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from envsim.api import EnvsimError
+from envsim.commands.lines import Layout
+from envsim.documents import DocumentError, parse_json
+from envsim.formats.movingai import read_scenario
+from envsim.lake import sets
+from envsim.lake.instance import LakeInstance, make_instance
+from envsim.lake.solver import MOVES, path_of
+from envsim.lake.verifier import verify
+
+MAX_LINE = 16 * 2**20
+"""Most bytes of a line of JSONL, or of a JSON document of many lines."""
+LISTS = ("instances", "cases")
+"""Keys under which a document may hold its rows."""
+JSON_SOURCE = "file of JSON or JSONL, or '-' for stdin"
+SOURCE = f"{JSON_SOURCE}, or the name of a set ({', '.join(sets.NAMES)})"
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def documents(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The JSON objects of a file or of stdin, each with where it stands.
+
+    A line may hold an object, a list of objects, or an object with such a list as ``instances`` or ``cases``; so may a
+    whole document of many lines. Raises EnvsimError or DocumentError, also if there is no object at all.
+    """
+    empty = True
+    with _opened(source) as (label, file):
+        for where, value in _values(label, file):
+            for row in _rows(value, where):
+                empty = False
+                yield row
+    if empty:
+        raise EnvsimError(f"{label} is empty; expected a JSON object a line")
+
+
+def validated(model: type[Model], data: Mapping[str, Any], where: str) -> Model:
+    """The row as data. Raises EnvsimError: where, which field, what was expected, what it is."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        given = problem["input"]
+        shown = "" if problem["type"] == "missing" or given is data else f" (got {_shown(given)})"
+        raise EnvsimError(f"{where}: {field}: {message}{shown}".replace(": : ", ": ")) from error
+
+
+def add_agents(parser: argparse.ArgumentParser) -> None:
+    """The option that only MovingAI scenarios have."""
+    parser.add_argument(
+        "--agents",
+        type=int,
+        metavar="K",
+        help="how many agents of a .scen file to take, from its first line on (default: all)",
+    )
+
+
+def layouts(source: str, agents: int | None = None) -> Iterator[tuple[str, str, Layout]]:
+    """(where, name, layout) of every row of a set, of a source of ``documents``, or of a MovingAI scenario.
+
+    Maps and ends are not checked here, but for a scenario's.
+    """
+    if source in sets.NAMES or Path(source).suffix == ".scen":
+        for instance in instances(source, agents):
+            name = instance.id if source in sets.NAMES else Path(source).name
+            yield (
+                source,
+                name,
+                Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via),
+            )
+        return
+    _refuse_agents(source, agents)
+    for where, data in documents(source):
+        layout = validated(Layout, data, where)
+        yield where, name_of(layout, where), layout
+
+
+def name_of(layout: Layout, where: str) -> str:
+    """The name of a row in the answer to it."""
+    return layout.name or layout.id or where
+
+
+def instances(source: str, agents: int | None = None) -> list[LakeInstance]:
+    """The instances of a set, of a source of ``documents``, or of a MovingAI scenario. A row may be a bare layout.
+
+    Raises EnvsimError if a hash, a split or a certificate does not fit its layout.
+    """
+    if Path(source).suffix == ".scen":
+        return [read_scenario(Path(source), agents)]
+    _refuse_agents(source, agents)
+    if source in sets.NAMES:
+        return sets.frozen_set(source)
+    return [_instance(data, where) for where, data in documents(source)]
+
+
+def _refuse_agents(source: str, agents: int | None) -> None:
+    if agents is not None:
+        raise EnvsimError(
+            f"--agents {agents} does not go with {source}; it chooses the agents of a MovingAI .scen file"
+        )
+    if Path(source).suffix == ".map":
+        raise EnvsimError(f"{source} is a map without agents; give a .scen file that names it")
+
+
+def _instance(data: dict[str, Any], where: str) -> LakeInstance:
+    if "hash" not in data:
+        layout = validated(Layout, data, where)
+        try:
+            return make_instance(layout.rows, layout.starts, layout.goals, via=layout.via)
+        except EnvsimError as error:
+            raise EnvsimError(f"{where}: {error}") from error
+    instance = validated(LakeInstance, data, where)
+    expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
+    for field in ("id", "hash", "split"):
+        mine, right = getattr(instance, field), getattr(expected, field)
+        if mine != right:
+            raise EnvsimError(f"{where}: {field} is {_shown(mine)}, but that of its layout is {right!r}")
+    try:
+        instance.model_dump_json()
+    except ValueError as error:
+        raise EnvsimError(f"{where}: a string holds half a character: {error}") from error
+    _check_certificate(instance, where)
+    return instance
+
+
+def _check_certificate(instance: LakeInstance, where: str) -> None:
+    """What commands rely on: a distance for each agent, and a plan that does what is certified."""
+    certificate = instance.certificate
+    if certificate is None:
+        return
+    found = len(certificate.distances)
+    if found != instance.agents:
+        raise EnvsimError(f"{where}: the certificate has {found} distances for {instance.agents} agents")
+    if certificate.plan is None:
+        return
+    if len(certificate.plan) != instance.agents or set("".join(certificate.plan)) - set(MOVES.values()):
+        raise EnvsimError(f"{where}: the certificate's plan is no string of L, D, R, U, S for each agent")
+    plan = [path_of(start, moves) for start, moves in zip(instance.starts, certificate.plan, strict=True)]
+    verdict = verify(instance.rows, instance.starts, instance.goals, plan)
+    if not verdict.valid or verdict.cost != certificate.makespan:
+        said = f"makespan {verdict.cost}" if verdict.valid else verdict.outcome
+        raise EnvsimError(f"{where}: the certificate's plan is {said}, not of makespan {certificate.makespan}")
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[tuple[str, BinaryIO]]:
+    """The bytes of a source and its name in errors."""
+    if source == "-":
+        if sys.stdin is None:
+            raise EnvsimError("stdin is closed; give a file instead of '-'")
+        yield "stdin", sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(Path(source).open("rb"))
+        except OSError as error:
+            raise EnvsimError(f"cannot read {source}: {error.strerror}") from error
+        except ValueError as error:
+            raise EnvsimError(f"cannot read {source!r}: {error}") from error
+        yield source, file
+
+
+def _values(label: str, file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """The JSON values of the lines; if the first line is none, that of the whole text."""
+    first = True
+    for number, line in _lines(label, file):
+        where = f"{label}:{number}"
+        try:
+            value = parse_json(line, where, unique=True)
+        except DocumentError as error:
+            if not (first and _unfinished(error, line)):
+                raise
+            yield _whole(label, number, line, file)
+            return
+        first = False
+        yield where, value
+
+
+def _lines(label: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise EnvsimError(f"{label}:{number}: the line is longer than {MAX_LINE} bytes")
+        text = _decoded(line, f"{label}:{number}")
+        if text.strip():
+            yield number, text
+
+
+def _decoded(line: bytes, where: str) -> str:
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise EnvsimError(f"{where}: no UTF-8 text: byte {line[error.start]:#04x} at {error.start}") from error
+
+
+def _unfinished(error: DocumentError, line: str) -> bool:
+    """Whether the text was valid as far as it goes."""
+    cause = error.__cause__
+    return isinstance(cause, JSONDecodeError) and cause.pos >= len(line.rstrip())
+
+
+def _whole(label: str, number: int, line: str, file: BinaryIO) -> tuple[str, Any]:
+    rest = file.read(MAX_LINE + 1)
+    if len(rest) > MAX_LINE:
+        raise EnvsimError(f"{label}: the document is longer than {MAX_LINE} bytes; write a JSON object a line instead")
+    text = line + _decoded(rest, label)
+    try:
+        return f"{label}:{number}", parse_json(text, label, unique=True)
+    except DocumentError as error:
+        cause = error.__cause__
+        if not isinstance(cause, JSONDecodeError):
+            raise
+        at = number + min(cause.lineno, text.rstrip().count("\n") + 1) - 1
+        raise DocumentError(f"{label}:{at} is no valid JSON: {cause.msg} at column {cause.colno}") from error
+
+
+def _rows(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key in LISTS:
+        if isinstance(value, dict) and "rows" not in value and isinstance(value.get(key), list):
+            where, value = f"{where} {key}", value[key]
+            break
+    many = isinstance(value, list)
+    for index, row in enumerate(value if many else [value]):
+        here = f"{where}[{index}]" if many else where
+        if not isinstance(row, dict):
+            raise EnvsimError(f"{here}: is {_shown(row)}; expected a JSON object")
+        yield here, row
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

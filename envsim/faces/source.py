@@ -1,0 +1,172 @@
+"""Where an environment's instances come from: one instance, a named map, or a new certified one at every reset."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from envsim.api import SPLITS, EnvsimError
+from envsim.lake.config import MIXTURES, EnvConfig, nearest, parse_config
+from envsim.lake.generate import generate, stream
+from envsim.lake.grid import Cell
+from envsim.lake.instance import LakeInstance, make_instance
+from envsim.lake.solver import analyse
+
+Layout = tuple[list[str], list[Cell], list[Cell]]
+K = TypeVar("K")
+
+MAPS: dict[str, Layout] = {
+    "4x4": (["....", ".@.@", "...@", "@..."], [(0, 0), (3, 3)], [(3, 3), (0, 0)]),
+    "8x8": (
+        ["........", "........", "...@....", ".....@..", "...@....", ".@@...@.", ".@..@.@.", "...@...."],
+        [(0, 0), (7, 7)],
+        [(7, 7), (0, 0)],
+    ),
+    "passing": (["@@.@@", "....."], [(1, 0), (1, 4)], [(1, 4), (1, 0)]),
+    "rotation": (["..", ".."], [(0, 0), (0, 1), (1, 1), (1, 0)], [(0, 1), (1, 1), (1, 0), (0, 0)]),
+}
+"""FrozenLake's two maps, with one agent from its start to its goal and one back; two agents that must pass each other
+where only a bay lets them; four that can only go round together."""
+
+
+class Source(Protocol):
+    """What instances there will be, and how large. Spaces are built from the numbers."""
+
+    @property
+    def agents(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def has_via(self) -> bool: ...
+
+    def instance(self, seed: int) -> LakeInstance:
+        """The instance of a seed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same instance at every reset."""
+
+    only: LakeInstance
+
+    @property
+    def agents(self) -> int:
+        return self.only.agents
+
+    @property
+    def height(self) -> int:
+        return len(self.only.rows)
+
+    @property
+    def width(self) -> int:
+        return len(self.only.rows[0])
+
+    @property
+    def has_via(self) -> bool:
+        return self.only.via is not None
+
+    def instance(self, seed: int) -> LakeInstance:  # noqa: ARG002
+        return self.only
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A new certified instance of a configuration at every reset, one map size and mixture drawn by weight each time.
+
+    Maps smaller than the largest are padded in observations.
+    """
+
+    config: EnvConfig
+    split: str
+
+    @property
+    def agents(self) -> int:
+        return next(iter(self.config.agents))
+
+    @property
+    def height(self) -> int:
+        return max(size for size, entry in self.config.sizes.items() if entry.data_ratio)
+
+    @property
+    def width(self) -> int:
+        return self.height
+
+    @property
+    def has_via(self) -> bool:
+        return 2 in self.config.goals
+
+    def instance(self, seed: int) -> LakeInstance:
+        rng = stream(seed, "face")
+        size = _picked(rng, {size: entry.data_ratio for size, entry in self.config.sizes.items()})
+        waits = rng.random() < self.config.sizes[size].wait_ratio
+        data = self.config.model_dump(mode="json")
+        data |= {key: {_picked(rng, getattr(self.config, key)): 1.0} for key in MIXTURES}
+        for key, entry in data["sizes"].items():
+            entry["data_ratio"] = float(int(key) == size)
+        data["sizes"][str(size)]["wait_ratio"] = float(waits)
+        made, _ = generate(parse_config(data), 1, seed, self.split)
+        return made[0]
+
+
+def source(
+    instance: LakeInstance | None = None,
+    map_name: str | None = None,
+    config: EnvConfig | Mapping[str, Any] | None = None,
+    split: str = "training",
+) -> Source:
+    """The source that the arguments of an environment name; the map ``4x4`` if they name none.
+
+    Raises
+    ------
+    EnvsimError
+        More than one of the three is given, the map or the split is unknown, the configuration is out of bounds, or it
+        mixes numbers of agents, which the spaces of an environment cannot.
+    """
+    given = [
+        name
+        for name, value in (("instance", instance), ("map_name", map_name), ("config", config))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise EnvsimError(f"{' and '.join(given)} are given; expected one of instance, map_name and config")
+    if instance is not None:
+        return Fixed(instance)
+    if config is not None:
+        parsed = config if isinstance(config, EnvConfig) else parse_config(config)
+        if len(parsed.agents) > 1:
+            raise EnvsimError(
+                f"agents is {parsed.agents}; expected one number of agents: an environment's spaces are fixed"
+            )
+        if split not in SPLITS:
+            raise EnvsimError(f"unknown split {split!r}; {nearest(split, list(SPLITS))}")
+        return Drawn(parsed, split)
+    name = "4x4" if map_name is None else map_name
+    if name not in MAPS:
+        raise EnvsimError(f"unknown map {name!r}; {nearest(name, list(MAPS))}")
+    return Fixed(_named(name))
+
+
+@lru_cache(maxsize=len(MAPS))
+def _named(name: str) -> LakeInstance:
+    """Certified, so that an optimal episode can be told from another."""
+    rows, starts, goals = MAPS[name]
+    return make_instance(rows, starts, goals, analyse(rows, starts, goals).certificate())
+
+
+def _picked(rng: random.Random, weights: Mapping[K, float]) -> K:
+    left = rng.random() * sum(weights.values())
+    positive = [key for key, weight in weights.items() if weight > 0]
+    for key in positive:
+        left -= weights[key]
+        if left < 0:
+            return key
+    return positive[-1]

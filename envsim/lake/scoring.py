@@ -1,0 +1,201 @@
+"""Anybody's answers to a set, graded into the paper's table: acc. and opt. by map size and Sum, by number of agents.
+
+An answer is text as a model wrote it; the verifier grades it. acc. is the percentage of valid plans, opt. that of valid
+plans of optimal makespan, Sum is over all instances of a table together (with as many instances in each size, as in the
+benchmark, that is the mean over sizes, as in the paper). A missing answer counts as wrong unless asked otherwise.
+
+``paper.json`` holds the rows of "From Trainee to Trainer" (arXiv 2606.17682). They were measured on the paper's own
+instances: the benchmark here is drawn by the same recipe, as far as that is known, and is not the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from pydantic import StrictStr
+
+from envsim.api import EnvsimError, Frozen, Message, Style, Verdict
+from envsim.lake.environment import Lake
+from envsim.lake.instance import LakeInstance
+from envsim.tables import columns
+
+PAPER_FILE = Path(__file__).with_name("paper.json")
+
+
+class AnswerRow(Frozen):
+    """An answer as a model wrote it, to the instance of this id."""
+
+    id: StrictStr
+    answer: StrictStr
+
+
+class PromptRow(Frozen):
+    """The messages that pose an instance."""
+
+    id: str
+    messages: list[Message]
+
+
+class Figures(Frozen):
+    """Percentages; None where a source does not give one."""
+
+    acc: float
+    opt: float | None = None
+
+
+class TableRow(Frozen):
+    """One line of a table: percentages by cell, and of all."""
+
+    name: str
+    acc: dict[str, float]
+    opt: dict[str, float]
+    sum: Figures
+
+
+class ScoreTable(Frozen):
+    """The table of one number of agents. ``n`` counts by cell the instances that the first row is about."""
+
+    agents: int
+    cells: list[str]
+    n: dict[str, int]
+    rows: list[TableRow]
+
+
+class Paper(Frozen):
+    """The paper's figures; number of agents -> rows."""
+
+    source: str
+    note: str
+    tables: dict[int, list[TableRow]]
+
+
+class Score(Frozen):
+    """What ``benchmark --score`` found. ``outcomes`` counts the verdicts of the answers given."""
+
+    set: str
+    answers: int
+    missing: int
+    partial: bool
+    outcomes: dict[str, int]
+    tables: list[ScoreTable]
+    paper: str | None
+
+
+class _Graded(Frozen):
+    agents: int
+    cell: str
+    valid: bool
+    optimal: bool
+
+
+@cache
+def paper() -> Paper:
+    """The committed figures."""
+    return Paper.model_validate_json(PAPER_FILE.read_text(encoding="utf-8"))
+
+
+def prompts(instances: Iterable[LakeInstance], style: Style) -> Iterable[PromptRow]:
+    """What to ask a model about each instance; its text goes into an ``AnswerRow`` of the same id."""
+    lake = Lake()
+    return (PromptRow(id=instance.id, messages=lake.prompt(instance, style)) for instance in instances)
+
+
+def grade(instances: Sequence[LakeInstance], answers: Iterable[tuple[str, AnswerRow]]) -> dict[str, Verdict]:
+    """The verdict on each answer by the instance's id; answers come with where they stand.
+
+    Raises EnvsimError if an id is unknown or answered twice, or if an instance is not certified or occurs twice.
+    """
+    lake = Lake()
+    by_id: dict[str, LakeInstance] = {}
+    for instance in instances:
+        if instance.id in by_id:
+            raise EnvsimError(f"instance {instance.id} is in the set twice; expected every id once")
+        if instance.certificate is None or instance.certificate.makespan is None:
+            raise EnvsimError(
+                f"instance {instance.id} has no certified optimum; certify the set first (solve --certified)"
+            )
+        by_id[instance.id] = instance
+    found: dict[str, Verdict] = {}
+    where_of: dict[str, str] = {}
+    for where, row in answers:
+        if row.id not in by_id:
+            raise EnvsimError(f"{where}: id {row.id[:60]!r} is not in the set of {len(by_id)} instances")
+        if row.id in found:
+            raise EnvsimError(f"{where}: id {row.id!r} has an answer in {where_of[row.id]} already; expected one each")
+        where_of[row.id] = where
+        found[row.id] = lake.score(by_id[row.id], row.answer)
+    return found
+
+
+def score(
+    set_name: str, instances: Sequence[LakeInstance], verdicts: Mapping[str, Verdict], name: str, *, partial: bool
+) -> Score:
+    """The tables, one for each number of agents. ``partial`` leaves out instances without an answer.
+
+    The paper's rows stand beside the answers to the set ``benchmark``.
+    """
+    lake = Lake()
+    graded: list[_Graded] = []
+    for instance in instances:
+        verdict = verdicts.get(instance.id)
+        if verdict is not None or not partial:
+            valid, optimal = (False, False) if verdict is None else (verdict.valid, verdict.optimal)
+            graded.append(_Graded(agents=instance.agents, cell=lake.cell(instance), valid=valid, optimal=optimal))
+    beside = paper() if set_name == "benchmark" else None
+    tables = [
+        _table(agents, [row for row in graded if row.agents == agents], name, beside)
+        for agents in sorted({row.agents for row in graded})
+    ]
+    return Score(
+        set=set_name,
+        answers=len(verdicts),
+        missing=len(instances) - len(verdicts),
+        partial=partial,
+        outcomes=dict(Counter(verdict.outcome for verdict in verdicts.values())),
+        tables=tables,
+        paper=None if beside is None else beside.source,
+    )
+
+
+def _table(agents: int, rows: Sequence[_Graded], name: str, beside: Paper | None) -> ScoreTable:
+    n = Counter(row.cell for row in rows)
+    cells = sorted(n, key=lambda cell: tuple(map(int, cell.split("x"))))
+    *by_cell, whole = columns(rows, cells)
+    mine = TableRow(
+        name=name,
+        acc={cell: round(found.acc, 2) for cell, found in zip(cells, by_cell, strict=True)},
+        opt={cell: round(found.opt, 2) for cell, found in zip(cells, by_cell, strict=True)},
+        sum=Figures(acc=round(whole.acc, 2), opt=round(whole.opt, 2)),
+    )
+    others = [] if beside is None else beside.tables.get(agents, [])
+    return ScoreTable(agents=agents, cells=cells, n={cell: n[cell] for cell in cells}, rows=[mine, *others])
+
+
+def as_text(found: Score) -> str:
+    """The tables for people: a line a model, ``acc/opt`` in each column, ``-`` where a figure is not known."""
+    lines = []
+    for table in found.tables:
+        width = max(len(row.name) for row in table.rows) + 2
+        heads = [*table.cells, "Sum"]
+        lines.append(f"{table.agents} agents, acc./opt. (%)".ljust(width) + "".join(f"{head:>13}" for head in heads))
+        lines.append("instances".ljust(width) + "".join(f"{n:>13}" for n in (*table.n.values(), sum(table.n.values()))))
+        for row in table.rows:
+            shown = [_shown(row.acc.get(cell), row.opt.get(cell)) for cell in table.cells]
+            figures = [*shown, _shown(row.sum.acc, row.sum.opt)]
+            lines.append(row.name.ljust(width) + "".join(f"{figure:>13}" for figure in figures))
+        lines.append("")
+    total = found.answers + found.missing
+    if found.missing:
+        counted = "left out" if found.partial else "counted as wrong"
+        lines.append(f"{found.missing} of {total} instances have no answer: {counted}")
+    lines.append(f"answers: {', '.join(f'{outcome} {n}' for outcome, n in sorted(found.outcomes.items()))}")
+    if found.paper is not None:
+        lines.append(f"all rows but the first of each table: {found.paper}. {paper().note}")
+    return "\n".join(lines)
+
+
+def _shown(acc: float | None, opt: float | None) -> str:
+    return "/".join("-" if value is None else f"{value:.2f}" for value in (acc, opt))
