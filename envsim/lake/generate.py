@@ -25,20 +25,6 @@ from envsim.lake.yields import Quota, Tally, Task, analysed
 from envsim.lake.yields import judge as judge_yield
 from envsim.parallel import ordered
 
-__all__ = [
-    "Group",
-    "Quota",
-    "Tally",
-    "apportion",
-    "draw",
-    "fill",
-    "generate",
-    "generate_group",
-    "groups",
-    "shuffled",
-    "stream",
-]
-
 PATIENCE = 20
 """Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""
 WAIT_WEIGHT = 10
