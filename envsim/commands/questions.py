@@ -15,7 +15,7 @@ from typing import Protocol
 from envsim.api import EnvsimError
 from envsim.commands.lines import Layout, Solution
 from envsim.lake.grid import Board, Cell
-from envsim.lake.instance import LakeInstance, check_layout, make_instance
+from envsim.lake.instance import LakeInstance, check_layout
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
 from envsim.lake.solver import LIMIT, Analysis, Limits, path_of
 from envsim.lake.verifier import verify
@@ -77,13 +77,15 @@ def optimal_makespan(layout: Layout, node_limit: int | None) -> int | None:
     return found.cost if isinstance(found, Solved) else None
 
 
-def certified(layout: Layout, node_limit: int | None) -> LakeInstance:
-    """The layout as an instance with its certificate. Raises EnvsimError if the makespan stays open."""
+def certified(instance: LakeInstance, node_limit: int | None) -> LakeInstance:
+    """The instance with a new certificate. Raises EnvsimError if the makespan stays open."""
+    layout = Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via)
     asked = _asked(layout, node_limit)
     if not isinstance(asked, Analysis):
-        why = asked if isinstance(asked, str) else "the layout is too large for tables, or of a variant"
-        raise EnvsimError(f"no certificate: {why}")
-    return make_instance(layout.rows, layout.starts, layout.goals, asked.certificate(), via=layout.via)
+        raise EnvsimError(
+            f"no certificate: {asked if isinstance(asked, str) else 'the layout is too large for tables'}"
+        )
+    return instance.model_copy(update={"certificate": asked.certificate()})
 
 
 def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
@@ -116,6 +118,8 @@ def _beyond(layout: Layout) -> str | None:
         return f"there are {agents} agents; the solver takes at most {MAX_AGENTS}"
     if layout.variant is not None and layout.via is not None:
         return f"the variant {layout.variant!r} is not solved with via cells"
+    if layout.via is not None and agents != 2:
+        return f"{agents} agents have via cells; the solver takes them for 2 agents"
     return None
 
 
@@ -130,7 +134,7 @@ def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
     via = None if layout.via is None else [r * columns + c for r, c in layout.via]
     board = Board.of(layout.rows)
     limit = node_limit or (PAIR_LIMIT if agents == 2 else LIMIT)
-    analysis = Analysis(board, layout.rows, starts, goals, Limits(limit, limit), via)
+    analysis = Analysis(board, layout.rows, starts, goals, Limits(limit, limit), via=via)
     if analysis.collides and agents > MAX_COLLIDING:
         return f"there are {agents} agents whose shortest paths collide; the solver takes at most {MAX_COLLIDING} such"
     small = cells**2 <= MAX_JOINT_CELLS and comb(agents, 2) * cells**2 <= MAX_TABLES

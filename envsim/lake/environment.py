@@ -224,7 +224,7 @@ def _json(cells: Sequence[Cell]) -> list[list[int]]:
 
 def _certificate(instance: LakeInstance) -> Certificate:
     if instance.certificate is None:
-        raise EnvsimError(f"instance {instance.id} has no certificate; certify it first (python -m envsim solve)")
+        raise EnvsimError(f"instance {instance.id} has no certificate; certify it first (envsim solve --certified)")
     return instance.certificate
 
 

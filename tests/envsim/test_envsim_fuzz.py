@@ -21,7 +21,8 @@ LAKE = Lake()
 INSTANCES: list[LakeInstance] = LAKE.generate(EnvConfig(), 24, 5).instances
 SMALL = [instance for instance in INSTANCES if instance.size <= 5]
 LAYOUTS: list[dict[str, Any]] = [
-    {"name": f"l{i}", "rows": s.rows, "starts": s.starts, "goals": s.goals} for i, s in enumerate(SMALL)
+    {"name": f"l{i}", "rows": s.rows, "starts": s.starts, "goals": s.goals} | ({"via": s.goals[::-1]} if i % 3 else {})
+    for i, s in enumerate(SMALL)
 ]
 
 
