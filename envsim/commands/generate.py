@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envsim.api import SPLITS, EnvsimError, Measurement
 from envsim.commands import Commands, described, progress
-from envsim.commands.writing import FORMATS, FORMATS_HELP, refuse_existing, write
+from envsim.commands.writing import FORMATS, FORMATS_HELP, check, write
 from envsim.documents import read_yaml
 from envsim.lake.config import parse_config
 from envsim.lake.environment import Lake
@@ -47,7 +47,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Generate, write and print the table."""
     if options.out is not None:
-        refuse_existing(options.out)
+        check(options.out, options.format)
     elif options.format != "jsonl":
         raise EnvsimError(f"--format {options.format} needs --out, the directory to write")
     lake = Lake()
