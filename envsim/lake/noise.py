@@ -6,9 +6,10 @@ where it is. A plan is executed open loop: each agent keeps issuing the directio
 Entering a hole, two agents in one cell, and a swap of two cells, all judged on the executed moves, fail all agents at
 once; so does an agent that does not stand at its goal at the end, or has not been at its via cell.
 
-One or two agents are computed exactly, by dynamic programming forward over joint states. More are sampled: the rollout
-without any slip is known, it has probability q^moves, and only the rest is estimated, from rollouts with at least one
-slip. So the estimate of a valid plan is never 0, and an interval of Wilson's comes with it.
+One or two agents are computed exactly, by dynamic programming forward over joint states. More, and those on maps larger
+than any that is generated, are sampled: the rollout without any slip is known, it has probability q^moves, and only the
+rest is estimated, from rollouts with at least one slip. So the estimate of a valid plan is never 0, and an interval of
+Wilson's comes with it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ CAUSES = ("hole", "vertex_conflict", "edge_conflict", "goal_not_reached")
 """What may fail, in the order that decides where two happen at one step."""
 ROLLOUTS = 10_000
 EXACT_AGENTS = 2
+EXACT_CELLS = 256
+"""Larger maps are sampled: the joint states of two agents would not fit."""
 CONFIDENCE = 1.959964
 """Standard normal quantile of 95 % intervals."""
 
@@ -96,13 +99,13 @@ def success_probability(  # noqa: PLR0917  the instance, the plan and the noise
     rollouts
         How many are drawn where the probability is estimated.
     exact
-        Whether to compute or to sample; None computes up to two agents.
+        Whether to compute or to sample; None computes up to two agents on maps of up to 256 cells.
 
     Raises
     ------
     EnvsimError
         For an instance that is none, a plan that is not one of single steps from the starts, q out of range, or
-        ``exact`` with more than two agents.
+        ``exact`` where that is not affordable.
 
     Notes
     -----
@@ -111,12 +114,14 @@ def success_probability(  # noqa: PLR0917  the instance, the plan and the noise
     """
     if not 0 <= q <= 1:
         raise EnvsimError(f"success_rate is {q}; expected 0 to 1")
-    if exact is None:
-        exact = len(starts) <= EXACT_AGENTS
-    if exact and len(starts) > EXACT_AGENTS:
-        raise EnvsimError(f"{len(starts)} agents cannot be computed exactly; expected at most {EXACT_AGENTS}")
     check_layout(rows, starts, goals, via)
     columns = len(rows[0])
+    affordable = len(starts) <= EXACT_AGENTS and len(rows) * columns <= EXACT_CELLS
+    if exact and not affordable:
+        raise EnvsimError(
+            f"{len(starts)} agents on {len(rows)}x{columns} cannot be computed exactly; expected at most "
+            f"{EXACT_AGENTS} agents and {EXACT_CELLS} cells"
+        )
     task = _Task(
         rows=tuple(rows),
         starts=_numbers(starts, columns),
@@ -125,7 +130,7 @@ def success_probability(  # noqa: PLR0917  the instance, the plan and the noise
         actions=_actions(starts, plan),
         q=q,
     )
-    return _exact(task) if exact else _sampled(task, key, rollouts)
+    return _exact(task) if exact or (exact is None and affordable) else _sampled(task, key, rollouts)
 
 
 def _numbers(cells: Sequence[Cell], columns: int) -> tuple[int, ...]:
@@ -163,7 +168,7 @@ def _holes(rows: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([mark == HOLE for row in rows for mark in row])
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _transitions(rows: tuple[str, ...], q: float) -> tuple[_Floats, _Ints]:
     """``T[action, u, v]``, the probability of going from free cell u to free cell v, and each cell's place among the
     free ones. What is missing from a row to 1 goes into a hole."""

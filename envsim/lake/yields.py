@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from envsim.api import EnvsimError, YieldError
+from envsim.api import YieldError
 from envsim.lake.chance import stream
 from envsim.lake.config import AGENT_COUNTS, cell_name
 from envsim.lake.layout import Kind, Layout, lay_out
@@ -73,9 +73,7 @@ class Task:
 
 def analysed(layout: Layout, limits: Limits) -> Analysis:
     """The solver's analysis of a layout."""
-    if layout.via is not None:
-        raise EnvsimError("instances with two goals an agent cannot be certified; set goals.2 to 0")
-    return Analysis(layout.board, layout.rows(), layout.starts, layout.goals, limits)
+    return Analysis(layout.board, layout.rows(), layout.starts, layout.goals, limits, layout.via)
 
 
 def judge(tally: Tally, waiting: set[Quota], task: Task, effort: float) -> None:

@@ -19,7 +19,7 @@ from envsim.lake.placement import FAR_PERCENT, place
 SEEDS = st.integers(0, 10**9)
 
 
-def drawn(placement: str, seed: int, size: int, agents: int, goals: int = 1, holes: float = 0.3) -> Layout | None:
+def drawn(placement: str, seed: int, size: int, agents: int, goals: int = 1, *, holes: float = 0.3) -> Layout | None:
     topology = TOPOLOGIES[seed % len(TOPOLOGIES)]
     kind = Kind(topology=topology, placement=placement, goals=goals)
     return lay_out(stream("placement", seed), size, agents, round(holes * size * size), kind)

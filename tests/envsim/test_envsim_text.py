@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from envsim.lake.environment import Lake
 from envsim.lake.instance import LakeInstance, make_instance
 from envsim.lake.solver import analyse
-from envsim.lake.text import ParseError, parse, prompt, render
+from envsim.lake.text import SYSTEM, ParseError, parse, prompt, render
 from envsim.lake.verifier import verify
 
 ROWS = ["@..", "...", "@.."]
@@ -43,6 +44,36 @@ def test_full_prompt() -> None:
     assert '{"plan": [[[r, c], [r, c], ...]' in system["content"]
     assert "@..\n...\n@.." in user["content"]
     assert "Agent 1: start [2, 2], goal [2, 1]" in user["content"]
+
+
+def test_prompts_tell_via_cells_and_slips_where_there_are_such() -> None:
+    plain = _instance()
+    rich = make_instance(
+        ROWS, STARTS, GOALS, via=[(1, 1), (1, 2)], success_rate=0.98, shaping=0.3, topology="rooms", placement="far"
+    )
+    compact = prompt(rich, "compact")[0]["content"]
+    assert compact == "plan 3 2 slip 0.02\nholes (0,0)(2,0)\nfrom (1,2)(2,2)\nvia (1,1)(1,2)\nto (1,0)(2,1)"
+    system, user = (message["content"] for message in prompt(rich, "full"))
+    assert "Agent 1: start [2, 2], via [1, 2], goal [2, 1]" in user
+    assert "with probability 0.98, and to each of the two sides of that direction with probability 0.01." in system
+    bare, _ = (message["content"] for message in prompt(plain, "full"))
+    assert bare == SYSTEM
+    assert set(bare.splitlines()) < set(system.splitlines())
+    assert len(system.splitlines()) == len(bare.splitlines()) + 2
+
+
+def test_labels_alone_change_no_prompt() -> None:
+    labelled = make_instance(ROWS, STARTS, GOALS, topology="rooms", placement="far", shaping=0.3)
+    for style in ("compact", "full"):
+        assert prompt(labelled, style) == prompt(_instance(), style)
+
+
+def test_default_prompts_are_the_bytes_of_ever() -> None:
+    texts = [json.dumps(prompt(_instance(), style)) for style in ("compact", "full")]
+    assert (
+        hashlib.sha256("".join(texts).encode()).hexdigest()
+        == "9f147de43df1eacc65b00ef559a71e4fe7d96ef809e3fc06f926c22e180e7892"
+    )
 
 
 def test_answers_in_both_styles() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import networkx as nx
 import pytest
 from envsim_cases import Layout, layouts, oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envsim.api import EnvsimError, Verdict
+from envsim.lake.grid import graph
 from envsim.lake.verifier import OUTCOMES, costs, has_wait, verify
 
 Cell = tuple[int, int]
@@ -143,3 +145,76 @@ def test_outcomes_are_in_the_order_of_ties() -> None:
     assert OUTCOMES[0] == "parse_error"
     assert OUTCOMES[-1] == "optimal"
     assert len(set(OUTCOMES)) == 11
+
+
+VIA_ROWS = ["...", "...", "..."]
+VIA_STARTS, VIA_GOALS = [(0, 0), (2, 2)], [(0, 2), (2, 0)]
+VIA_PLAN = [[(0, 0), (0, 1), (0, 2)], [(2, 2), (1, 2), (1, 1), (1, 0), (2, 0)]]
+
+
+@pytest.mark.parametrize(
+    ("via", "outcome", "agent"),
+    [
+        ([(0, 1), (1, 1)], "optimal", None),
+        ([(0, 0), (2, 0)], "optimal", None),
+        ([(1, 1), (1, 1)], "goal_not_reached", 0),
+        ([(0, 2), (2, 1)], "goal_not_reached", 1),
+        ([(1, 1), (2, 1)], "goal_not_reached", 0),
+    ],
+)
+def test_a_via_cell_must_be_visited(via: list[Cell], outcome: str, agent: int | None) -> None:
+    verdict = verify(VIA_ROWS, VIA_STARTS, VIA_GOALS, VIA_PLAN, 4, via=via)
+    assert verdict.outcome == outcome
+    if verdict.fault is None:
+        assert verdict.cost == 4
+    else:
+        assert (verdict.fault.step, verdict.fault.agent) == (4, agent)
+
+
+def test_going_back_for_a_via_cell_costs_until_the_last_arrival() -> None:
+    plan = [[(0, 0), (0, 1), (0, 2), (1, 2), (0, 2)], [(2, 2)]]
+    goals = [(0, 2), (2, 2)]
+    verdict = verify(VIA_ROWS, VIA_STARTS, goals, plan, via=[(1, 2), (2, 2)])
+    assert (verdict.valid, verdict.cost) == (True, 4)
+    assert costs(goals, plan) == [4, 0]
+
+
+@settings(max_examples=150)
+@given(layouts(3, 4, (2, 3)), st.data())
+def test_via_adds_one_condition_and_turns_with_map_and_agents(layout: Layout, data: st.DataObject) -> None:
+    _, rows, s, g = layout
+    n, agents = len(rows), len(s)
+    starts, goals = ([divmod(v, n) for v in cells] for cells in (s, g))
+    lake = graph(rows)
+    plan = []
+    for start, goal in zip(starts, goals, strict=True):
+        walk = [start]
+        for _ in range(data.draw(st.integers(0, 3))):
+            walk.append(data.draw(st.sampled_from([walk[-1], *sorted(lake.adj[walk[-1]])])))
+        plan.append([*walk, *nx.shortest_path(lake, walk[-1], goal)[1:]])
+    cells = [cell for path in plan for cell in path]
+    via = [data.draw(st.sampled_from(cells)) for _ in range(agents)]
+
+    bare = verify(rows, starts, goals, plan)
+    verdict = verify(rows, starts, goals, plan, via=via)
+    visited = all(cell in path for cell, path in zip(via, plan, strict=True))
+    if bare.valid and not visited:
+        assert verdict.outcome == "goal_not_reached"
+    else:
+        assert verdict == bare
+
+    flips = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
+    order = data.draw(st.permutations(range(agents)))
+
+    def image(cell: Cell) -> Cell:
+        r, c = (n - 1 - cell[0] if flips[0] else cell[0]), (n - 1 - cell[1] if flips[1] else cell[1])
+        return (c, r) if flips[2] else (r, c)
+
+    marks = {image((r, c)): rows[r][c] for r in range(n) for c in range(n)}
+    turned = ["".join(marks[r, c] for c in range(n)) for r in range(n)]
+    ends = [[image(cells[i]) for i in order] for cells in (starts, goals, via)]
+    moved = [[image(cell) for cell in plan[i]] for i in order]
+    other = verify(turned, ends[0], ends[1], moved, via=ends[2])
+    assert (other.outcome, other.valid, other.cost) == (verdict.outcome, verdict.valid, verdict.cost)
+    if verdict.fault is not None and other.fault is not None:
+        assert other.fault.step == verdict.fault.step
