@@ -1,14 +1,14 @@
-"""Conflict-Based Search: plan the agents one by one, find a conflict, forbid it to one or the other, plan that one anew.
+"""Conflict-Based Search: plan the agents one by one, find a conflict, forbid it to one or the other, plan anew.
 
-The low level searches the time-expanded graph, whose nodes are (cell, time) and whose edges lead to the cell itself or a
-neighbour one step later; it is never built, successors are computed where the search comes by. The high level searches
-the tree of constraints, best cost first. Both prefer fewer conflicts among equals.
+The low level searches the time-expanded graph, whose nodes are (cell, time) and whose edges lead to the cell itself or
+a neighbour one step later; it is never built, successors are computed where the search comes by. The high level
+searches the tree of constraints, best cost first. Both prefer fewer conflicts among equals.
 
 A horizon bounds the time-expanded graph: without it the search would not end where there is no plan, as in the original
 papers. Best for many agents that meet seldom; two agents in a narrow corridor make the tree exponential in their delay.
 
-References: Sharon, Stern, Felner and Sturtevant, "Conflict-Based Search for Optimal Multi-Agent Pathfinding", Artificial
-Intelligence 2015; Standley, AAAI 2010, for the conflict avoidance table.
+References: Sharon, Stern, Felner and Sturtevant, "Conflict-Based Search for Optimal Multi-Agent Pathfinding",
+Artificial Intelligence 2015; Standley, AAAI 2010, for the conflict avoidance table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Node:
     constraints: frozenset[Constraint]
     paths: tuple[Path, ...]
     cost: int
-    conflicts: int
 
 
 def cbs(
@@ -64,12 +63,7 @@ def cbs(
 ) -> Result:
     """The cheapest plan whose makespan is at most ``horizon``, by makespan or by sum of costs.
 
-    Parameters
-    ----------
-    limit
-        Most nodes of the constraint tree to expand.
-    most
-        Ask only for plans that cost at most this.
+    ``limit`` is the most nodes of the constraint tree to expand; with ``most`` only plans that cost at most this count.
 
     Notes
     -----
@@ -78,13 +72,21 @@ def cbs(
     graph = TimeExpanded(board, goals, horizon)
     order = count()
     queue: list[tuple[int, int, int, Node]] = []
+
+    def open_node(constraints: frozenset[Constraint], paths: tuple[Path, ...]) -> None:
+        lengths = [len(path) - 1 for path in paths]
+        cost = sum(lengths) if objective == "soc" else max(lengths)
+        if most is None or cost <= most:
+            conflicts = sum(1 for pair in combinations(paths, 2) if first_conflict(pair) is not None)
+            heapq.heappush(queue, (cost, conflicts, next(order), Node(constraints, paths, cost)))
+
     shortest: list[Path] = []
     for agent, start in enumerate(starts):
         path = graph.shortest_path(agent, start, frozenset(), shortest)
         if path is None:
             return Unsolvable(0)
         shortest.append(path)
-    _push(queue, order, objective, frozenset(), tuple(shortest), most)
+    open_node(frozenset(), tuple(shortest))
     expanded = 0
     while queue:
         _, _, _, node = heapq.heappop(queue)
@@ -103,23 +105,8 @@ def cbs(
             path = graph.shortest_path(agent, starts[agent], constraints, others)
             if path is not None:
                 paths = (*node.paths[:agent], path, *node.paths[agent + 1 :])
-                _push(queue, order, objective, constraints, paths, most)
+                open_node(constraints, paths)
     return Unsolvable(expanded)
-
-
-def _push(
-    queue: list[tuple[int, int, int, Node]],
-    order: count[int],
-    objective: Objective,
-    constraints: frozenset[Constraint],
-    paths: tuple[Path, ...],
-    most: int | None,
-) -> None:
-    lengths = [len(path) - 1 for path in paths]
-    cost = sum(lengths) if objective == "soc" else max(lengths)
-    if most is None or cost <= most:
-        conflicts = sum(1 for pair in combinations(paths, 2) if first_conflict(pair) is not None)
-        heapq.heappush(queue, (cost, conflicts, next(order), Node(constraints, paths, cost, conflicts)))
 
 
 def split(conflict: Conflict) -> tuple[Constraint, Constraint]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import count
 from typing import NamedTuple
 
 from envsim.lake.grid import Board
@@ -198,7 +200,6 @@ class _SumOfCosts(_Question):
             [(_costs_alone(board, goal, goals[j]), _costs_alone(board, goals[j], goal)) for j in range(i)]
             for i, goal in enumerate(goals)
         ]
-        self._disjoint = [pairs for pairs in _matchings(tuple(range(len(goals)))) if len(pairs) > 1]
 
     def begin(self, starts: Cells, cost: int) -> int | None:
         slack = cost - sum(self.distance[i][cell] for i, cell in enumerate(starts))
@@ -257,34 +258,35 @@ class _SumOfCosts(_Question):
         return self._both[i][j][one * self.n + other] - self.distance[j][one] - self.distance[i][other]
 
     def _excess(self, cells: Cells, finished: int) -> int:
-        """What all agents have to go beyond their own distances, at least.
-
-        The largest of: one pair; disjoint pairs together; all pairs together, in which each agent is counted
-        agents - 1 times.
-        """
+        """What all agents have to go beyond their own distances, at least."""
         agents = len(cells)
-        pairs = {(j, i): self._beyond(j, i, cells[j], cells[i], finished) for i in range(agents) for j in range(i)}
-        largest = max(pairs.values())
-        if largest <= 0:
+        weights = [self._beyond(j, i, cells[j], cells[i], finished) for i in range(agents) for j in range(i)]
+        return smallest_cover(tuple(weights)) if any(weights) else 0
+
+
+@lru_cache(maxsize=1 << 18)
+def smallest_cover(weights: tuple[int, ...]) -> int:
+    """The least that agents can go beyond their own distances if every two together go at least a weight beyond.
+
+    ``weights`` are those of agents (0, 1), (0, 2), (1, 2), (0, 3), ... This is the edge-weighted vertex cover of Li et
+    al., "Improved Heuristics for Multi-Agent Path Finding with Conflict-Based Search", IJCAI 2019.
+    """
+    agents = next(k for k in count(2) if k * (k - 1) // 2 == len(weights))
+
+    def least(i: int, taken: tuple[int, ...]) -> int:
+        if i < 0:
             return 0
-        averaged = -(-sum(pairs.values()) // (agents - 1))
-        return max(largest, averaged, *[sum([pairs[pair] for pair in matching]) for matching in self._disjoint])
+        row = weights[i * (i - 1) // 2 : i * (i + 1) // 2]
+        choices = range(taken[i], max(taken[i], *row, 0) + 1)
+        return min(
+            own + least(i - 1, tuple([max(low, weight - own) for low, weight in zip(taken, row, strict=False)]))
+            for own in choices
+        )
+
+    return least(agents - 1, (0,) * agents)
 
 
 def _costs_alone(board: Board, goal: int, parked: int | None = None) -> list[int]:
     """An agent's distance to its goal from every cell, around one that is parked at a cell."""
     distances = board.distances(goal, 0 if parked is None else 1 << parked)
     return [UNREACHABLE if d < 0 else d for d in distances]
-
-
-def _matchings(agents: tuple[int, ...]) -> Iterator[list[tuple[int, int]]]:
-    """All sets of disjoint pairs that leave at most one agent out."""
-    if len(agents) < 2:
-        yield []
-        return
-    first, rest = agents[0], agents[1:]
-    for k, other in enumerate(rest):
-        for pairs in _matchings(rest[:k] + rest[k + 1 :]):
-            yield [(first, other), *pairs]
-    if len(agents) % 2:
-        yield from _matchings(rest)

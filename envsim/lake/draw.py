@@ -89,7 +89,9 @@ def draw_replay(instance: LakeInstance, replay: Replay, *, colour: bool = False)
         done = ", ".join(f"{_agent(i, colour)} {move}" for i, move in enumerate(moves))
         blocks.append(f"step {t}{': ' if done else ''}{done}\n{_table(instance.rows, marks, width, colour)}")
     shade = GOOD if replay.verdict.valid else FAULT
-    blocks.append(": ".join(filter(None, (paint(outcome(replay), shade if colour else None), outcome_details(replay)))))
+    blocks.append(
+        ": ".join(filter(None, (paint(outcome(replay), shade if colour else None), outcome_details(instance, replay))))
+    )
     return "\n\n".join(blocks)
 
 
@@ -98,7 +100,7 @@ def outcome(replay: Replay) -> str:
     return replay.verdict.outcome.replace("_", " ").replace("valid suboptimal", "valid")
 
 
-def outcome_details(replay: Replay) -> str:
+def outcome_details(instance: LakeInstance, replay: Replay) -> str:
     """Who, where and when of the first fault; the makespan of a valid plan, and its chance where moves may slip."""
     verdict = replay.verdict
     if verdict.valid:
@@ -107,6 +109,11 @@ def outcome_details(replay: Replay) -> str:
     fault = verdict.fault
     if fault is None or fault.agent is None:
         return "no plan to replay"
+    if (
+        replay.verdict.outcome == "goal_not_reached"
+        and tuple(replay.states[-1][fault.agent]) == instance.goals[fault.agent]
+    ):
+        return f"agent {agent_name(fault.agent)} was never at {via_name(fault.agent)}"
     agents = " and ".join(agent_name(agent) for agent in faulty_agents(replay))
     where = "" if fault.location is None else f" at {fault.location}"
     return f"agent{'s' if ' ' in agents else ''} {agents}{where}, t = {fault.step}"

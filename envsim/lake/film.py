@@ -55,9 +55,9 @@ def film(instance: LakeInstance, replay: Replay) -> str:
         x, y = track[-1]
         parts.append(f'<g id="m{i}" transform="translate({number(x)} {number(y)})">{disc(i, 0, 0)}</g>')
         rules.append(clock.rule(f"m{i}", track, lambda at: f"transform:translate({number(at[0])}px,{number(at[1])}px)"))
-    parts += [*tags(sheet, instance), _ring(replay, tracks), _footer(sheet, replay, clock, first)]
+    parts += [*tags(sheet, instance), _ring(replay, tracks), _footer(sheet, instance, replay, clock, first)]
     rules += clock.ending("e") + clock.counting(sheet.text_size * 1.5)
-    title = f"{outcome(replay)}: {outcome_details(replay)}. {describe(instance)}"
+    title = f"{outcome(replay)}: {outcome_details(instance, replay)}. {describe(instance)}"
     return page(sheet, title, parts, _STYLE + "".join(rules) + _STILL)
 
 
@@ -163,7 +163,7 @@ def _ring(replay: Replay, tracks: Sequence[Sequence[Point]]) -> str:
     return f'<g class="e"><circle class="halo" {at}/><circle class="ring" {at}/></g>'
 
 
-def _footer(sheet: Sheet, replay: Replay, clock: _Clock, first: int) -> str:
+def _footer(sheet: Sheet, instance: LakeInstance, replay: Replay, clock: _Clock, first: int) -> str:
     """The time with a bar, and below, at the end, the verdict."""
     size, left = sheet.text_size, min(sheet.left, MARGIN)
     line = 1.5 * size
@@ -182,7 +182,7 @@ def _footer(sheet: Sheet, replay: Replay, clock: _Clock, first: int) -> str:
         f'<svg {window} width="{number(3 * size)}" height="{number(line)}">'
         f'<text id="n" class="label" transform="translate(0 {number(-line * clock.steps)})">{numbers}</text></svg>'
         f"{_bar(sheet, left + 6 * size, left) if clock.steps else ''}\n"
-        f'<g class="e">{text(words, 1, outcome(replay))}{text("soft", 2, outcome_details(replay))}</g></g>'
+        f'<g class="e">{text(words, 1, outcome(replay))}{text("soft", 2, outcome_details(instance, replay))}</g></g>'
     )
 
 

@@ -26,8 +26,8 @@ class Lattice:
     """The integer arrays of one size without holes.
 
     ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``axes`` groups the edges by how far apart
-    their cells are: (distance, the cells with a neighbour at ``v + distance``, those with one at ``v - distance``). There
-    are always two; an axis that a lattice of one row or one column lacks has no cells.
+    their cells are: (distance, the cells with a neighbour at ``v + distance``, those with one at ``v - distance``).
+    There are always two; an axis that a lattice of one row or one column lacks has no cells.
     """
 
     rows: int
@@ -135,7 +135,7 @@ class Board:
                 return None
         return self._down(start, layers)
 
-    def _down(self, start: int, layers: list[int]) -> list[int]:
+    def _down(self, start: int, layers: Sequence[int]) -> list[int]:
         path = [start]
         masks = self.lattice.masks
         v = start

@@ -9,7 +9,7 @@ one such integer for each of the four combinations of who has been there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count

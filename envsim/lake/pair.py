@@ -100,7 +100,7 @@ class Pair:
         return ((0, FIRST), (0, BOTH), (1, SECOND), (1, BOTH))
 
     def _others(self, states: int, parked: int) -> int:
-        """Where the other agent is in those states in which one is at its goal: bits v, or v * n for the first agent."""
+        """Where the other agent is while one is at its goal: bits v, or v * n for the first agent."""
         n = self._board.n
         if parked == 0:
             return states >> self._goals[0] * n & ((1 << n) - 1)

@@ -30,6 +30,7 @@ PALETTE = (("#0072b2", "#fff"), ("#d55e00", "#000"), ("#007a5a", "#fff"), ("#a83
 """An agent's colour and that of its letter: Okabe and Ito's palette, darkened where white would be hard to read."""
 
 _STYLE = (
+    ":root{color-scheme:light dark}"
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-weight:700;"
     "text-anchor:middle}"
     ".panel{fill:#fff;stroke:#d3dce2}.ice{fill:#dcecf5}.grid{fill:none;stroke:#fff;stroke-width:2}"

@@ -73,7 +73,7 @@ class Task:
 
 def analysed(layout: Layout, limits: Limits) -> Analysis:
     """The solver's analysis of a layout."""
-    return Analysis(layout.board, layout.rows(), layout.starts, layout.goals, limits, layout.via)
+    return Analysis(layout.board, layout.rows(), layout.starts, layout.goals, limits, via=layout.via)
 
 
 def judge(tally: Tally, waiting: set[Quota], task: Task, effort: float) -> None:

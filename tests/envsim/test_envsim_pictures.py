@@ -104,6 +104,14 @@ def test_first_goals_are_diamonds_with_their_own_letters() -> None:
     _self_contained(rich)
 
 
+def test_a_first_goal_left_out_is_named() -> None:
+    """The agent is at its goal, so the picture has to say what is missing."""
+    instance = make_instance(["...", "..."], [(0, 0), (1, 0)], [(0, 2), (1, 2)], via=[(0, 1), (0, 2)])
+    picture = film(instance, LAKE.replay(instance, "(0,0)(1,0)(0,1)(1,1)(0,2)(1,2)"))
+    assert _texts(picture)[-2:] == ["goal not reached", "agent b was never at B1"]
+    assert 'class="ring"' in picture
+
+
 def test_letters_stay_readable_where_ends_meet() -> None:
     """A goal under another agent's start keeps its letter, in a corner, and no two corners are the same."""
     instance = make_instance(["...", "..."], [(0, 0), (0, 1)], [(0, 1), (0, 0)], via=[(0, 1), (0, 1)])

@@ -16,7 +16,7 @@ from envsim.lake.instance import layout_from_json, make_instance
 from envsim.lake.joint import costs_to_go
 from envsim.lake.portfolio import lower_bound, makespan_bound, solve
 from envsim.lake.prioritized import plans
-from envsim.lake.search import UNREACHABLE, Bound, LimitReached, Objective, Result, Solved, Unsolvable, search
+from envsim.lake.search import UNREACHABLE, LimitReached, Objective, Result, Solved, Unsolvable, search
 from envsim.lake.solver import Analysis, Limits, analyse, moves_of, path_of
 from envsim.lake.verifier import costs, has_wait, verify
 
