@@ -17,6 +17,8 @@ from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+
 from envsim.lake.grid import Board
 from envsim.lake.joint import costs_to_go
 from envsim.lake.search import UNREACHABLE, LimitReached, Result, Solved, Unsolvable
@@ -139,7 +141,8 @@ class _Makespan(_Question):
     def __init__(self, board: Board, goals: Sequence[int], *, waits: bool) -> None:
         super().__init__(board, goals, waits=waits)
         self._pairs = [
-            [costs_to_go(board, (goals[j], goal), "makespan") for j in range(i)] for i, goal in enumerate(goals)
+            [costs_to_go(board, (goals[j], goal), "makespan").ravel().tolist() for j in range(i)]
+            for i, goal in enumerate(goals)
         ]
 
     def begin(self, starts: Cells, cost: int) -> int | None:
@@ -195,11 +198,19 @@ class _SumOfCosts(_Question):
         super().__init__(board, goals, waits=waits)
         self._everyone = (1 << len(goals)) - 1
         self._horizon = horizon
-        self._both = [[costs_to_go(board, (goals[j], goal), "soc") for j in range(i)] for i, goal in enumerate(goals)]
-        self._around = [
-            [(_costs_alone(board, goal, goals[j]), _costs_alone(board, goals[j], goal)) for j in range(i)]
-            for i, goal in enumerate(goals)
-        ]
+        self._both: list[list[list[int]]] = []
+        """By agents i > j and cells of j and i: what the two have to go beyond their own distances."""
+        self._around: list[list[tuple[list[int], list[int]]]] = []
+        """The same of i once j has finished, by its cell, and of j once i has."""
+        own = [np.array(row) for row in self.distance]
+        for i, goal in enumerate(goals):
+            both = [costs_to_go(board, (goals[j], goal), "soc") - own[j][:, None] - own[i] for j in range(i)]
+            self._both.append([table.ravel().tolist() for table in both])
+            self._around.append([(self._detours(board, i, goals[j]), self._detours(board, j, goal)) for j in range(i)])
+
+    def _detours(self, board: Board, agent: int, parked: int) -> list[int]:
+        around = _costs_alone(board, self.goals[agent], parked)
+        return [longer - own for longer, own in zip(around, self.distance[agent], strict=True)]
 
     def begin(self, starts: Cells, cost: int) -> int | None:
         slack = cost - sum(self.distance[i][cell] for i, cell in enumerate(starts))
@@ -216,8 +227,8 @@ class _SumOfCosts(_Question):
 
     def _choose(self, state: State, slack: int, finished: int, chosen: Cells) -> Iterator[tuple[State, int]]:
         self.expanded += 1
-        cells, i = state.cells, len(chosen)
-        here, distance = cells[i], self.distance[i]
+        cells, i, n = state.cells, len(chosen), self.n
+        here, distance, both = cells[i], self.distance[i], self._both[i]
         steps = UNREACHABLE if self._horizon is None else self._horizon - state.time - 1
         last = i == len(cells) - 1
         for there, now in self._ways(i, here, state.finished, finished):
@@ -230,7 +241,8 @@ class _SumOfCosts(_Question):
                 other = chosen[j]
                 if other == there or (other == here and cells[j] == there):
                     break
-                if self._beyond(j, i, other, there, now) > rest:
+                beyond = self._beyond(j, i, other, there, now) if now else both[j][other * n + there]
+                if beyond > rest:
                     break
             else:
                 moved = (*chosen, there)
@@ -239,23 +251,18 @@ class _SumOfCosts(_Question):
                 elif self._excess(moved, now) <= rest:
                     yield State(moved, now, state.time + 1), rest
 
-    def _ways(self, agent: int, here: int, before: int, finished: int) -> Iterator[tuple[int, int]]:
+    def _ways(self, agent: int, here: int, before: int, finished: int) -> list[tuple[int, int]]:
         """(next cell, finished agents): at its goal an agent may finish, which is free from then on."""
         if before >> agent & 1:
-            yield here, finished
-            return
-        if here == self.goals[agent]:
-            yield here, finished | 1 << agent
-        for there in self.options(agent, here):
-            yield there, finished
+            return [(here, finished)]
+        finish = [(here, finished | 1 << agent)] if here == self.goals[agent] else []
+        return finish + [(there, finished) for there in self.options(agent, here)]
 
     def _beyond(self, j: int, i: int, one: int, other: int, finished: int) -> int:
         """What two agents (j < i) in cells ``one`` and ``other`` have to go beyond their own distances."""
         if finished >> j & 1:
-            return 0 if finished >> i & 1 else self._around[i][j][0][other] - self.distance[i][other]
-        if finished >> i & 1:
-            return self._around[i][j][1][one] - self.distance[j][one]
-        return self._both[i][j][one * self.n + other] - self.distance[j][one] - self.distance[i][other]
+            return 0 if finished >> i & 1 else self._around[i][j][0][other]
+        return self._around[i][j][1][one] if finished >> i & 1 else self._both[i][j][one * self.n + other]
 
     def _excess(self, cells: Cells, finished: int) -> int:
         """What all agents have to go beyond their own distances, at least."""

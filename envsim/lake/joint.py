@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import count
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envsim.lake.grid import Axes, Board, Lattice
 from envsim.lake.search import UNREACHABLE, Objective
@@ -117,16 +118,15 @@ class Layers:
         return fresh
 
 
-def costs_to_go(board: Board, goals: tuple[int, int], objective: Objective) -> list[int]:
-    """The optimal cost of two agents from every joint state (a, b) to their goals, at index a * n + b."""
+def costs_to_go(board: Board, goals: tuple[int, int], objective: Objective) -> NDArray[np.int32]:
+    """The optimal cost of two agents from every joint state to their goals: shape (n, n), UNREACHABLE if none."""
     levels = _makespan_levels(board, goals) if objective == "makespan" else _soc_levels(board, goals)
     states = board.n**2
     table = np.full(states, UNREACHABLE, dtype=np.int32)
     for cost, level in levels:
         bits = np.frombuffer(level.to_bytes(-(-states // 8), "little"), dtype=np.uint8)
         table[np.unpackbits(bits, count=states, bitorder="little").view(bool)] = cost
-    found: list[int] = table.tolist()
-    return found
+    return table.reshape(board.n, board.n)
 
 
 def _makespan_levels(board: Board, goals: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 One or two agents are answered directly. For more: a lower bound from all pairs, solved on their own; prioritised plans,
 optimal if they meet the bound; a little conflict-based search where many agents meet seldom; then deepening on exact
-tables of pairs. Where there may be no plan at all, joint search decides, because it ends.
+tables of pairs. Whether there is a plan at all is decided by what ends: for three agents by where they can get at all,
+for more by joint search.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from envsim.lake import deepening
+from envsim.lake import deepening, triple
 from envsim.lake.cbs import cbs
 from envsim.lake.grid import Board, collide
 from envsim.lake.joint import costs_to_go
 from envsim.lake.pair import Pair
 from envsim.lake.prioritized import plans
-from envsim.lake.search import Bound, LimitReached, Objective, Result, Solved, Unsolvable, search
+from envsim.lake.search import UNREACHABLE, Bound, LimitReached, Objective, Result, Solved, Unsolvable, search
 
 ORDERS = 60
 ORDERS_SOC = 6
@@ -26,8 +27,10 @@ SLACK = 8
 CBS_AGENTS = 4
 CBS_NODES = 30
 """Conflict-based search is tried from so many agents on, up to so many nodes: with fewer the rest is quicker."""
+FLOOD_CELLS = 144
+"""Flooding the joint space of three agents takes integers of the cube of this in bits."""
 DEEPENINGS = 2
-"""Makespans that deepening tries; joint search then goes on, because it can prove that there is no plan at all."""
+"""Makespans that deepening tries before it is asked whether there is a plan at all."""
 
 
 class _Question(NamedTuple):
@@ -99,12 +102,12 @@ def lower_bound(
 
 def makespan_bound(board: Board, goals: Sequence[int]) -> Bound:
     """The largest of the exact makespans of all pairs."""
-    n = board.n
     pairs = combinations(range(len(goals)), 2)
-    tables = [(i, j, costs_to_go(board, (goals[i], goals[j]), "makespan")) for i, j in pairs]
+    tables = [(i, j, costs_to_go(board, (goals[i], goals[j]), "makespan").tolist()) for i, j in pairs]
 
     def bound(cells: Sequence[int], _finished: int) -> int:
-        return max([table[cells[i] * n + cells[j]] for i, j, table in tables])
+        largest: int = max([table[cells[i]][cells[j]] for i, j, table in tables])
+        return largest
 
     return bound
 
@@ -118,6 +121,11 @@ def _makespan(question: _Question, bound: int, most: int | None) -> Result:
     found = deepening.makespan(board, starts, goals, first=bound, last=last, limit=limit, waits=waits)
     if not isinstance(found, Unsolvable) or last == most:
         return found
+    if len(starts) == 3 and waits and board.n <= FLOOD_CELLS:
+        if not triple.solvable(board, starts, goals):
+            return found
+        final = UNREACHABLE if most is None else most
+        return deepening.makespan(board, starts, goals, first=last + 1, last=final, limit=limit, waits=waits)
     pairs = makespan_bound(board, goals)
     return search(board, starts, goals, "makespan", limit=limit, most=most, waits=waits, pairs=pairs)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envsim.lake.grid import Board
 from envsim.lake.pair import Pair
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
+from envsim.lake.triple import solvable
 from envsim.lake.verifier import costs, has_wait, verify
 
 BIG = 10**7
@@ -119,3 +120,10 @@ def test_bounds_and_limits_are_answers_of_their_own() -> None:
     assert limited.lower_bound <= 8
     corridor = Pair(Board.of(["....."]), [0, 1], [3, 2])
     assert isinstance(corridor.cheapest("makespan", limit=BIG), Unsolvable)
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(3, 4, (3, 3)))
+def test_three_agents_can_get_there_if_joint_search_says_so(layout: Layout) -> None:
+    board, _, starts, goals = layout
+    assert solvable(board, starts, goals) == isinstance(search(board, starts, goals, "makespan", limit=BIG), Solved)

@@ -95,10 +95,9 @@ def test_two_agents_equal_networkx_and_the_pair_tables(layout: Layout) -> None:
     makespan = _cost(search(board, starts, goals, "makespan", limit=BIG))
     soc = _cost(search(board, starts, goals, "soc", limit=BIG))
     assert makespan == _networkx_makespan(rows, starts, goals)
-    index = starts[0] * board.n + starts[1]
     ends = (goals[0], goals[1])
-    assert costs_to_go(board, ends, "makespan")[index] == (UNREACHABLE if makespan is None else makespan)
-    assert costs_to_go(board, ends, "soc")[index] == (UNREACHABLE if soc is None else soc)
+    assert costs_to_go(board, ends, "makespan")[*starts] == (UNREACHABLE if makespan is None else makespan)
+    assert costs_to_go(board, ends, "soc")[*starts] == (UNREACHABLE if soc is None else soc)
 
 
 @settings(max_examples=120, deadline=None)
