@@ -56,7 +56,8 @@ class _Line:
 def read_map(path: Path, free: Passable = ".GS") -> list[str]:
     """The rows of a ``.map`` file: ``.`` free, ``@`` hole.
 
-    Header lines may come in any order before ``map``; CRLF, a missing last newline and empty lines at the end are fine.
+    Header lines may come in any order before ``map``, and ``type`` may be missing; CRLF, a missing last newline and
+    empty lines at the end are fine.
 
     Raises
     ------
@@ -80,8 +81,9 @@ def read_scenario(
     """The first ``agents`` lines of a ``.scen`` file (all, if None) on their map, as one uncertified instance.
 
     The map is ``map_path`` or else the file that the scenario names: looked up from the scenario's directory as it is
-    written, then by its bare name in that directory. The columns width and height may be swapped. The column of the
-    single agent's length is not used: it holds the 8-connected length, only a bound for agents that move along sides.
+    written, then by its bare name in that directory. As in files that people write by hand, the line ``version 1`` may
+    be missing, and the columns width and height may be swapped, or both 0 for not said. The column of the single
+    agent's length is not used: it holds the 8-connected length, only a bound for agents that move along sides.
 
     Raises
     ------
@@ -97,7 +99,7 @@ def read_scenario(
     terrain = _terrain(source)
     shape = (len(terrain), len(terrain[0]))
     for line in lines:
-        if line.shape not in (shape, shape[::-1]):
+        if line.shape not in (shape, shape[::-1], (0, 0)):
             raise EnvsimError(
                 f"{path}:{line.number}: width and height are {line.shape[1]} and {line.shape[0]}, "
                 f"but {source} is {shape[1]} wide and {shape[0]} high"
@@ -183,12 +185,12 @@ def _header(path: Path, lines: Sequence[str]) -> tuple[int, int, int]:
     for number, line in enumerate(lines, 1):
         where, words = f"{path}:{number}", line.split()
         if words == ["map"]:
-            for key in ("type", "height", "width"):
+            for key in ("height", "width"):
                 if key not in found:
                     raise EnvsimError(f"{where}: the header has no line {key!r} before 'map'")
             return int(found["height"]), int(found["width"]), number
         if len(words) != 2 or words[0] not in ("type", "height", "width") or words[0] in found:
-            expected = "'type octile', 'height N' and 'width N', once each, and then 'map'"
+            expected = "'type octile', 'height N' or 'width N', once each, and then 'map'"
             raise EnvsimError(f"{where}: is {line[:40]!r}; expected {expected}")
         key = words[0]
         found[key] = words[1]
@@ -203,10 +205,11 @@ def _agents(path: Path, wanted: int | None) -> list[_Line]:
     """The first lines of a scenario, each checked by itself."""
     if wanted is not None and wanted < 1:
         raise EnvsimError(f"agents is {wanted}; expected at least 1")
-    head, *body = _lines(path)
-    if head.split() not in (["version", "1"], ["version", "1.0"]):
-        raise EnvsimError(f"{path}:1: is {head[:40]!r}; expected 'version 1'")
-    found = [(number, line) for number, line in enumerate(body, 2) if line.strip()]
+    found = [(number, line) for number, line in enumerate(_lines(path), 1) if line.strip()]
+    if found and found[0][1].startswith("version"):
+        number, head = found.pop(0)
+        if head.split() not in (["version", "1"], ["version", "1.0"]):
+            raise EnvsimError(f"{path}:{number}: is {head[:40]!r}; expected 'version 1'")
     if not found or len(found) < (wanted or 1):
         raise EnvsimError(f"{path}: has {len(found)} agents, expected at least {wanted or 1}")
     lines = [_scenario_line(line, number, f"{path}:{number}") for number, line in found[:wanted]]
@@ -228,7 +231,7 @@ def _scenario_line(line: str, number: int, where: str) -> _Line:
         raise EnvsimError(f"{where}: the length is {named['length']!r}; expected a number")
     _number(named["bucket"], "bucket", where)
     x, y, i, j = (_number(named[key], key, where) for key in _COLUMNS[4:8])
-    shape = (_number(named["height"], "height", where, least=1), _number(named["width"], "width", where, least=1))
+    shape = (_number(named["height"], "height", where), _number(named["width"], "width", where))
     return _Line(number, named["map"], shape, _cell(x, y), _cell(i, j))
 
 

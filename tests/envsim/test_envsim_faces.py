@@ -41,14 +41,21 @@ VIA = make_instance(["...", ".@.", "..."], [(0, 0), (2, 2)], [(0, 2), (2, 0)], v
 SMALL = {
     "sizes": {str(n): {"data_ratio": float(n in (3, 5)), "hole_ratio": 0.2, "wait_ratio": 0.5} for n in range(3, 11)}
 }
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"success_rate": 0.8},
-    {"reward": "shaped", "discount": 0.9},
-    {"map_name": "rotation"},
-    {"instance": VIA},
-    {"config": SMALL},
-]
+MIXED = {
+    "sizes": {str(n): {"data_ratio": float(n in (5, 6)), "hole_ratio": 0.3, "wait_ratio": 0.0} for n in range(3, 11)},
+    "topology": {"rooms": 1, "corridor": 1},
+    "placement": {"uniform": 1, "far": 1},
+    "success_rate": 0.96,
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "slippery": {"success_rate": 0.8},
+    "shaped": {"reward": "shaped", "discount": 0.9},
+    "four agents": {"map_name": "rotation"},
+    "intermediate goals": {"instance": VIA},
+    "two sizes": {"config": SMALL},
+    "mixtures": {"config": MIXED},
+}
 
 
 def certified(name: str) -> LakeInstance:
@@ -73,14 +80,15 @@ def test_gymnasium_checks_every_id(name: str) -> None:
     made.close()
 
 
-@pytest.mark.parametrize("arguments", VARIANTS[1:], ids=str)
-def test_gymnasium_checks_every_variant(arguments: dict[str, Any]) -> None:
-    made = gymnasium.make("envsim.faces:envsim/Lake-v0", **arguments)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gymnasium_checks_every_variant(variant: str) -> None:
+    made = gymnasium.make("envsim.faces:envsim/Lake-v0", **VARIANTS[variant])
     check_env(made.unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize("arguments", VARIANTS, ids=str)
-def test_pettingzoo_checks_every_variant(arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pettingzoo_checks_every_variant(variant: str) -> None:
+    arguments = VARIANTS[variant]
     parallel_api_test(LakeParallelEnv(**arguments), num_cycles=1000)
     parallel_seed_test(lambda: LakeParallelEnv(**arguments), num_cycles=100)
 
@@ -162,6 +170,20 @@ def test_drawn_instances_are_what_the_configuration_says() -> None:
     # Both are even odds: 60 draws are within 15 and 45 but for one in ten thousand.
     assert 15 <= sizes.count(3) <= 45
     assert 15 <= waits.count(True) <= 45
+
+
+def test_mixtures_are_drawn_from_and_noise_is_the_configurations() -> None:
+    made = LakeEnv(config=MIXED)
+    drawn = set()
+    made.reset(seed=0)
+    for _ in range(60):
+        made.reset()
+        assert made._episode is not None
+        instance = made._episode.instance
+        assert made._episode.simulator.success_rate == instance.success_rate == 0.96
+        drawn |= {instance.size, instance.topology, instance.placement}
+    assert drawn == {5, 6, "rooms", "corridor", "uniform", "far"}
+    assert LakeEnv(config=MIXED, success_rate=1.0).reset(seed=0)[1]["instance"] == made.reset(seed=0)[1]["instance"]
 
 
 # --- the rules, through the faces

@@ -46,6 +46,7 @@ def test_which_terrain_is_free(files: Path) -> None:
         MAP.rstrip("\n"),
         MAP + "\n\n",
         "type octile\nwidth 4\nheight 2\nmap\n.G@.\nT.S.",
+        "height 2\nwidth 4\nmap\n.G@.\nT.S.\n",
     ],
 )
 def test_quirks_of_maps(tmp_path: Path, text: str) -> None:
@@ -60,6 +61,8 @@ def test_quirks_of_maps(tmp_path: Path, text: str) -> None:
         SCENARIO.rstrip("\n"),
         SCENARIO.replace("version 1", "version 1.0"),
         SCENARIO.replace("\t4\t2\t", "\t2\t4\t"),
+        SCENARIO.replace("\t4\t2\t", "\t0\t0\t"),
+        SCENARIO.replace("version 1\n", ""),
         SCENARIO.replace("\t", " "),
         SCENARIO.replace("m.map", "maps/m.map"),
         SCENARIO.replace("m.map", "maps\\m.map"),
