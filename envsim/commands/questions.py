@@ -26,8 +26,8 @@ MAX_COLLIDING = 8
 """Most agents where the shortest paths collide, so that there is something to search."""
 MAX_JOINT_CELLS = 5 * 2**20
 """Joint cells of two agents that the solver keeps as bits, a layer a step: at worst about 1 GB and ten seconds."""
-MAX_TABLES = 16 * 2**20
-"""Joint cells of all pairs together, which it keeps as numbers: about 0.2 GB."""
+MAX_TABLES = 11 * 2**20
+"""Joint cells of all pairs together, which it keeps as numbers: five agents on 32x32. At worst about half a minute."""
 PAIR_LIMIT = 4_000_000
 """Default limit for two agents in tables, where a state is a bit."""
 
@@ -93,8 +93,11 @@ def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
     asked = _asked(layout, node_limit)
     if isinstance(asked, str):
         return _told(name, {}, None, asked)
-    makespan, soc = asked.makespan(), asked.soc()
-    if isinstance(makespan, Unsolvable) or isinstance(soc, Unsolvable):
+    makespan = asked.makespan()
+    if isinstance(makespan, Unsolvable):
+        return Solution(name=name, status="unsolvable")
+    soc = asked.soc()
+    if isinstance(soc, Unsolvable):
         return Solution(name=name, status="unsolvable")
     found: dict[str, int | bool | None] = {
         "makespan": makespan.cost if isinstance(makespan, Solved) else None,
