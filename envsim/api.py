@@ -32,6 +32,14 @@ class YieldError(EnvsimError):
         self.cell = cell
         self.rate = rate
 
+    def __reduce__(self) -> tuple[Callable[..., YieldError], tuple[str, str, float]]:
+        return _yield_error, (str(self), self.cell, self.rate)
+
+
+def _yield_error(message: str, cell: str, rate: float) -> YieldError:
+    """What another process raised."""
+    return YieldError(message, cell=cell, rate=rate)
+
 
 class Frozen(BaseModel):
     """Base of all data that crosses a room, a process or a file."""

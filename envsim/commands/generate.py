@@ -39,6 +39,13 @@ def add(commands: Commands) -> None:
         help="which split the instances belong to; splits never share an instance up to symmetry (default: training)",
     )
     parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="P",
+        help="processes over which map sizes and other parts are spread; the bytes are the same for any (default: 1)",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="PATH", help="file or directory to write (default: only print the table)"
     )
     parser.add_argument("--format", choices=FORMATS, default="jsonl", help=FORMATS_HELP)
@@ -52,7 +59,9 @@ def run(options: argparse.Namespace) -> None:
         raise EnvsimError(f"--format {options.format} needs --out, the directory to write")
     lake = Lake()
     config = lake.default_config() if options.config is None else parse_config(read_yaml(options.config))
-    made = lake.generate(config, options.n, options.seed, split=options.split, progress=progress)
+    made = lake.generate(
+        config, options.n, options.seed, split=options.split, progress=progress, processes=options.processes
+    )
     if options.out is not None:
         write(made.instances, options.out, options.format, config=config, seed=options.seed)
     print(table(made.measurement))

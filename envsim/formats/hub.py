@@ -126,7 +126,7 @@ def load(directory: Path, *, split: str | None = None) -> list[LakeInstance]:
     DocumentError
         The card cannot be read.
     """
-    from pyarrow import parquet  # noqa: PLC0415
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415
 
     directory = Path(directory)
     sums = _checksums(directory / CARD)
@@ -138,7 +138,11 @@ def load(directory: Path, *, split: str | None = None) -> list[LakeInstance]:
         path = directory / f"data/{name}.parquet"
         if not path.is_file() or _checksum(path) != sums[f"data/{name}.parquet"]:
             raise EnvsimError(f"{path} is missing or not what {directory / CARD} has the sha256 of; export it again")
-        found += from_rows(parquet.read_table(path).to_pylist(), str(path))
+        try:
+            rows = parquet.read_table(path).to_pylist()
+        except ArrowException as error:
+            raise EnvsimError(f"{path} is no Parquet file: {' '.join(str(error).split())}") from error
+        found += from_rows(rows, str(path))
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+_COUNTED_OFF = 10
 
 
 def stream(*parts: object) -> random.Random:
@@ -30,10 +31,19 @@ def choose(items: Sequence[T], rng: random.Random) -> T:
 
 
 def pick(rng: random.Random, cells: int) -> int:
-    """One of a set of cells, as a bit, uniformly."""
-    for _ in range(int(rng.random() * cells.bit_count())):
+    """One of a set of cells, as a bit, uniformly: halves the set until the rest is quicker to count off."""
+    rank = int(rng.random() * cells.bit_count())
+    shift = 0
+    while rank > _COUNTED_OFF:
+        half = cells.bit_length() >> 1
+        low = cells & ((1 << half) - 1)
+        if rank < (below := low.bit_count()):
+            cells = low
+        else:
+            cells, rank, shift = cells >> half, rank - below, shift + half
+    for _ in range(rank):
         cells &= cells - 1
-    return cells & -cells
+    return (cells & -cells) << shift
 
 
 def members(cells: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,12 +21,13 @@ from envsim.api import (
     Verdict,
 )
 from envsim.lake import config as configuration
-from envsim.lake import knobs, sets, text
-from envsim.lake.config import AGENT_COUNTS, MIXTURES, SIZES, EnvConfig, cell_name
+from envsim.lake import knobs, measure, sets, text
+from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.film import film
 from envsim.lake.generate import generate, stream
-from envsim.lake.grid import HOLE, Board, Cell
-from envsim.lake.instance import Certificate, LakeInstance, split_of_hash
+from envsim.lake.grid import Board, Cell
+from envsim.lake.instance import LakeInstance, split_of_hash
+from envsim.lake.measure import certificate_of, mean
 from envsim.lake.placement import first_way
 from envsim.lake.progress import grade
 from envsim.lake.reference import demonstrated_plan, reference_plan
@@ -82,10 +83,11 @@ class Lake:
         split: str = "training",
         effort: float = 1.0,
         progress: Progress | None = None,
+        processes: int = 1,
     ) -> Generated:
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {configuration.nearest(split, list(SPLITS))}")
-        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress)
+        instances, tallies = generate(config, n, seed, split, effort=effort, progress=progress, processes=processes)
         measured = self.measure(instances)
         return Generated(
             instances=instances,
@@ -93,21 +95,16 @@ class Lake:
                 update={
                     "draws": {cell: sum(t.draws[split] for t in parts) for cell, parts in tallies.items()},
                     "solvable_share": {
-                        cell: _mean([tally.solvable_share() for tally in parts]) for cell, parts in tallies.items()
+                        cell: mean([tally.solvable_share() for tally in parts]) for cell, parts in tallies.items()
                     },
                 }
             ),
         )
 
     def measure(self, instances: Sequence[LakeInstance]) -> Measurement:
-        """What the instances are, by cell. Without generation, draws are the instances themselves.
+        """What the instances are, by cell; the quantities are those of ``envsim.lake.measure``.
 
-        Quantities: hole_ratio; wait_ratio (share that needs a wait for the sum of costs); conflict_share (first
-        shortest paths collide); coordination_cost and optimal_makespan (means where known); duplicate_share (instances
-        that repeat an earlier one up to symmetry).
-
-        Where some instance is other than plain: agents (mean number), agents.3, topology.rooms, placement.far, goals.2
-        and so on (share of instances), success_rate and shaping (means), each only if an instance differs in it.
+        Without generation, draws are the instances themselves.
         """
         if not instances:
             raise EnvsimError("there is nothing to measure; expected at least one instance")
@@ -115,42 +112,22 @@ class Lake:
         for instance in instances:
             by_cell.setdefault(self.cell(instance), []).append(instance)
         by_cell = dict(sorted(by_cell.items(), key=lambda item: _shape(item[0])))
-        opt_in = _opt_in(instances)
         return Measurement(
             n=len(instances),
             share={cell: len(group) / len(instances) for cell, group in by_cell.items()},
-            quantities={
-                cell: _quantities(group) | {name: _mean([of(i) for i in group]) for name, of in opt_in.items()}
-                for cell, group in by_cell.items()
-            },
-            difficulty=_mean([self.difficulty(instance) for instance in instances]),
-            coordination=_mean([_certificate(instance).paths_collide for instance in instances]),
+            quantities=measure.quantities(by_cell),
+            difficulty=mean([self.difficulty(instance) for instance in instances]),
+            coordination=mean([certificate_of(instance).paths_collide for instance in instances]),
             draws={cell: len(group) for cell, group in by_cell.items()},
-            solvable_share={cell: _mean([_certificate(i).solvable for i in group]) for cell, group in by_cell.items()},
+            solvable_share={cell: mean([certificate_of(i).solvable for i in group]) for cell, group in by_cell.items()},
         )
 
     def split_of(self, instance: LakeInstance) -> str:
         return split_of_hash(instance.hash)
 
     def difficulty(self, instance: LakeInstance) -> float:
-        """0.5 min(1, makespan/24) + 0.2 min(1, holes/50 %) + 0.2 min(1, coordination cost/6) + 0.1 [needs a wait].
-
-        What is unknown for lack of the optimal sum of costs is bounded from below: coordination cost by the makespan's
-        excess over the longest distance, the wait by the one for the makespan. An unsolvable instance has 1.
-        """
-        certificate = _certificate(instance)
-        if not certificate.solvable or certificate.makespan is None:
-            return 1.0
-        excess = certificate.makespan - max(certificate.distances)
-        coordination = excess if certificate.coordination_cost is None else certificate.coordination_cost
-        waits = certificate.needs_wait_soc
-        waits = certificate.needs_wait_makespan if waits is None else waits
-        return (
-            0.5 * min(1.0, certificate.makespan / 24)
-            + 0.2 * min(1.0, _hole_ratio(instance) / 0.5)
-            + 0.2 * min(1.0, coordination / 6)
-            + 0.1 * bool(waits)
-        )
+        """A solver-side index in [0, 1]; see ``envsim.lake.measure.difficulty``."""
+        return measure.difficulty(instance)
 
     def frozen_set(self, name: str, *, progress: Progress | None = None) -> list[Any]:
         return sets.frozen_set(name, progress)
@@ -222,64 +199,8 @@ def _json(cells: Sequence[Cell]) -> list[list[int]]:
     return [list(cell) for cell in cells]
 
 
-def _certificate(instance: LakeInstance) -> Certificate:
-    if instance.certificate is None:
-        raise EnvsimError(f"instance {instance.id} has no certificate; certify it first (envsim solve --certified)")
-    return instance.certificate
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
-
-
 def _shape(cell: str) -> tuple[int, ...]:
     return tuple(map(int, cell.split("x")))
-
-
-def _hole_ratio(instance: LakeInstance) -> float:
-    return sum(row.count(HOLE) for row in instance.rows) / (len(instance.rows) * len(instance.rows[0]))
-
-
-def _quantities(group: Sequence[LakeInstance]) -> dict[str, float]:
-    certificates = [_certificate(instance) for instance in group]
-    return {
-        "hole_ratio": _mean([_hole_ratio(instance) for instance in group]),
-        "wait_ratio": _mean([bool(c.needs_wait_soc) for c in certificates if c.needs_wait_soc is not None]),
-        "conflict_share": _mean([c.paths_collide for c in certificates]),
-        "coordination_cost": _mean([c.coordination_cost for c in certificates if c.coordination_cost is not None]),
-        "optimal_makespan": _mean([c.makespan for c in certificates if c.makespan is not None]),
-        "duplicate_share": 1 - len({instance.hash for instance in group}) / len(group),
-    }
-
-
-Quantity = Callable[[LakeInstance], float]
-
-
-def _opt_in(instances: Sequence[LakeInstance]) -> dict[str, Quantity]:
-    """What to measure beyond a plain lake: only what some instance has."""
-    found: dict[str, Quantity] = {}
-    if any(i.agents != AGENT_COUNTS[0] for i in instances):
-        found["agents"] = lambda i: i.agents
-    for name, values in MIXTURES.items():
-        present = {_part(i, name) for i in instances}
-        found |= {f"{name}.{value}": _is_part(name, value) for value in values[1:] if value in present}
-    if any(i.success_rate != 1 for i in instances):
-        found["success_rate"] = lambda i: i.success_rate
-    if any(i.shaping for i in instances):
-        found["shaping"] = lambda i: i.shaping
-    return found
-
-
-def _part(instance: LakeInstance, mixture: str) -> int | str:
-    """Which part of a mixture an instance belongs to."""
-    if mixture == "goals":
-        return 1 if instance.via is None else 2
-    part: int | str = getattr(instance, mixture)
-    return part
-
-
-def _is_part(mixture: str, value: int | str) -> Quantity:
-    return lambda instance: _part(instance, mixture) == value
 
 
 def _alone(instance: LakeInstance) -> list[list[Cell]]:

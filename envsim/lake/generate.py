@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from envsim.api import EnvsimError, Progress
@@ -21,6 +22,7 @@ from envsim.lake.search import LimitReached, Solved, Unsolvable
 from envsim.lake.solver import Analysis, Limits
 from envsim.lake.yields import Quota, Tally, Task, analysed
 from envsim.lake.yields import judge as judge_yield
+from envsim.parallel import ordered
 
 __all__ = [
     "Group",
@@ -38,6 +40,8 @@ __all__ = [
 
 PATIENCE = 20
 """Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""
+WAIT_WEIGHT = 10
+"""What an instance that needs a wait costs beside another one, roughly: so many more draws find none."""
 
 
 def fill(
@@ -170,6 +174,10 @@ class Group:
     count: int
     waiting: int
 
+    def weight(self) -> float:
+        """A guess at what the group costs, to spread the groups over processes."""
+        return (self.count + WAIT_WEIGHT * self.waiting) * self.size * self.agents**2
+
     def stream(self, seed: int, split: str) -> random.Random:
         """The group's own stream; a plain lake's is named by size and agents alone."""
         kind = self.kind
@@ -253,17 +261,21 @@ def generate(
     effort: float = 1.0,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    processes: int = 1,
 ) -> tuple[list[LakeInstance], dict[str, list[Tally]]]:
     """n instances of one split in shuffled order, and what each cell cost. Raises EnvsimError and YieldError.
 
-    ``effort`` multiplies what an instance may cost before YieldError.
+    ``effort`` multiplies what an instance may cost before YieldError. The groups are spread over ``processes``; the
+    instances are the same for any number of them.
     """
     if n < 1:
         raise EnvsimError(f"n is {n}; expected at least 1 instance")
     instances: list[LakeInstance] = []
     tallies: dict[str, list[Tally]] = {}
-    for group in groups(config, n):
-        found, tally = generate_group(config, group, seed, split, effort=effort, limits=limits)
+    work = list(groups(config, n))
+    one = partial(generate_group, config, seed=seed, split=split, effort=effort, limits=limits)
+    made = ordered(one, work, processes=processes, weight=lambda group: group.weight())
+    for group, (found, tally) in zip(work, made, strict=True):
         instances += found
         tallies.setdefault(cell_name(group.size), []).append(tally)
         if progress is not None:

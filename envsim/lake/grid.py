@@ -25,13 +25,15 @@ FREE, HOLE = ".", "@"
 class Lattice:
     """The integer arrays of one size without holes.
 
-    ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``axes`` groups the edges by how far apart
-    their cells are: (distance, the cells with a neighbour at ``v + distance``, those with one at ``v - distance``).
+    ``cells[v]`` is (row, column). ``neighbours[v]`` is ascending; ``masks[v]`` are the same cells as bits. ``axes``
+    groups the edges by how far apart their cells are: (distance, the cells with a neighbour at ``v + distance``, those
+    with one at ``v - distance``).
     There are always two; an axis that a lattice of one row or one column lacks has no cells.
     """
 
     rows: int
     columns: int
+    cells: tuple[Cell, ...]
     neighbours: tuple[tuple[int, ...], ...]
     masks: tuple[int, ...]
     axes: Axes
@@ -58,7 +60,8 @@ def lattice(rows: int, columns: int) -> Lattice:
     masks = tuple(sum(1 << u for u in adjacent) for adjacent in neighbours)
     distances = [*sorted(offset for offset in sources if offset > 0), 1, 1]
     first, second = ((d, sources.pop(d, 0), sources.pop(-d, 0)) for d in distances[:2])
-    return Lattice(rows, columns, neighbours, masks, (first, second))
+    cells = tuple(divmod(v, columns) for v in range(rows * columns))
+    return Lattice(rows, columns, cells, neighbours, masks, (first, second))
 
 
 def free_mask(rows: Sequence[str]) -> int:

@@ -46,7 +46,7 @@ def first_way(board: Board, *stops: int) -> list[int] | None:
     """The first shortest paths from stop to stop, joined. None if a stop cannot be reached from the one before."""
     way = [stops[0]]
     for start, stop in pairwise(stops):
-        path = board.first_path(start, board.layers(stop))
+        path = board.path(start, stop)
         if path is None:
             return None
         way += path[1:]

@@ -230,11 +230,8 @@ class Simulator:
         for agent, goal in enumerate(self._goals):
             if after[agent] == goal != before[agent]:
                 self._arrivals[agent] = self.time
-        if self._pending and self._via is not None:
-            for agent in [agent for agent in self._pending if after[agent] == self._via[agent]]:
-                self._pending.discard(agent)
-                # A goal does not count before the intermediate one, which may be the same cell.
-                self._arrivals[agent] = self.time
+        if self._via is not None:
+            self._pending = {agent for agent in self._pending if after[agent] != self._via[agent]}
 
 
 def _moves(rows: int, columns: int) -> list[tuple[int, ...]]:

@@ -16,7 +16,7 @@ from envsim.lake.instance import Certificate
 from envsim.lake.pair import Pair
 from envsim.lake.portfolio import solve
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable
-from envsim.lake.verifier import costs, has_wait, verify
+from envsim.lake.verifier import costs, first_fault, has_wait
 
 LIMIT = 200_000
 MOVES = {(0, -1): "L", (1, 0): "D", (0, 1): "R", (-1, 0): "U", (0, 0): "S"}
@@ -71,6 +71,7 @@ class Analysis:
             raise EnvsimError(f"{len(starts)} agents have intermediate goals; expected 2 agents, or no such goals")
         self.board, self.rows, self.starts, self.goals, self.limits = board, rows, starts, goals, limits
         self.via = via
+        self._ends = [board.lattice.cells[v] for v in goals]
         stops = goals if via is None else via
         paths = [board.path(s, g) for s, g in zip(starts, stops, strict=True)]
         if via is not None:
@@ -81,6 +82,7 @@ class Analysis:
         self.distances = [-1 if path is None else len(path) - 1 for path in paths]
         self.collides = self.connected and collide(self.reachable)
         self._pair: Pair | None = None
+        self._apart: list[list[int]] | None = None
         self._soc: Result | None = None
         self._makespan: Result | None = None
         self._needs_wait: tuple[bool | None] | None = None
@@ -105,7 +107,9 @@ class Analysis:
         """
         if self._needs_wait is None:
             soc = self.soc()
-            if not isinstance(soc, Solved):
+            if self.connected and not self.collides:
+                answer: bool | None = False
+            elif not isinstance(soc, Solved):
                 answer = None
             elif (soc.cost - sum(self.distances)) % 2:
                 answer = True
@@ -136,7 +140,6 @@ class Analysis:
             if cheapest is not None:
                 reference, both = cheapest, cheapest.cost
         plan = self._cells(reference.plan)
-        goals = [path[-1] for path in plan]
         return Certificate(
             solvable=True,
             distances=self.distances,
@@ -145,20 +148,23 @@ class Analysis:
             sum_of_costs_at_makespan=both,
             needs_wait_soc=self.needs_wait_soc(),
             needs_wait_makespan=self.needs_wait_makespan(),
-            reference_has_wait=has_wait(goals, plan),
+            reference_has_wait=self.collides and has_wait(self._ends, plan),
             paths_collide=self.collides,
             coordination_cost=soc.cost - sum(self.distances) if isinstance(soc, Solved) else None,
             plan=[moves_of(path) for path in plan],
         )
 
     def _trivial(self, cost: int) -> Result | None:
+        """Shortest paths that do not collide are optimal for both objectives."""
         if not self.connected:
             return Unsolvable(0)
         if self.collides:
             return None
-        longest = max(map(len, self.reachable))
-        plan = [[*path, *[path[-1]] * (longest - len(path))] for path in self.reachable]
-        return self._checked("makespan", Solved(max(self.distances), plan, 0)) and Solved(cost, plan, 0)
+        if self._apart is None:
+            longest = max(map(len, self.reachable))
+            self._apart = [path + [path[-1]] * (longest - len(path)) for path in self.reachable]
+            self._checked("soc", Solved(sum(self.distances), self._apart, 0))
+        return Solved(cost, self._apart, 0)
 
     def _search(
         self,
@@ -178,40 +184,46 @@ class Analysis:
         return solve(*ends, limit=limit, waits=waits, most=most, horizon=horizon, least=least)
 
     def _needs_wait_beyond(self, objective: Objective, optimal: Solved) -> bool | None:
-        plan = self._cells(optimal.plan)
-        if not has_wait([path[-1] for path in plan], plan):
+        if not self.collides or not has_wait(self._ends, self._cells(optimal.plan)):
             return False
         without = self._checked(objective, self._search(objective, waits=False, most=optimal.cost, least=optimal.cost))
         return None if isinstance(without, LimitReached) else isinstance(without, Unsolvable)
 
     def _cheapest_at(self, makespan: Solved, soc: Solved) -> Solved | None:
-        if max(costs(self._ends(), self._cells(soc.plan))) == makespan.cost:
+        if not self.collides or max(costs(self._ends, self._cells(soc.plan))) == makespan.cost:
             return soc
-        most = sum(costs(self._ends(), self._cells(makespan.plan)))
+        most = sum(costs(self._ends, self._cells(makespan.plan)))
         found = self._checked("soc", self._search("soc", horizon=makespan.cost, most=most, least=soc.cost))
         return found if isinstance(found, Solved) else None
 
     def _checked(self, objective: Objective, result: Result) -> Result:
         if isinstance(result, Solved):
             plan = self._cells(result.plan)
-            starts = [divmod(v, self.board.columns) for v in self.starts]
-            verdict = verify(self.rows, starts, self._ends(), plan)
-            cost = max(costs(self._ends(), plan)) if objective == "makespan" else sum(costs(self._ends(), plan))
-            if not verdict.valid or cost != result.cost:
-                raise EnvsimError(f"the solver's plan for {objective} {result.cost} is {verdict}: this is a defect")
+            cells = self.board.lattice.cells
+            via = None if self.via is None else [cells[v] for v in self.via]
+            fault = first_fault(self.rows, [cells[v] for v in self.starts], self._ends, plan, via)
+            spent = costs(self._ends, plan) if fault is None else []
+            if (sum(spent) if objective == "soc" else max(spent, default=-1)) != result.cost:
+                raise EnvsimError(
+                    f"the solver's plan for {objective} {result.cost}: {fault or spent}; this is a defect"
+                )
         return result
 
-    def _ends(self) -> list[Cell]:
-        return [divmod(v, self.board.columns) for v in self.goals]
-
     def _cells(self, plan: Sequence[Sequence[int]]) -> list[list[Cell]]:
-        return [[divmod(v, self.board.columns) for v in path] for path in plan]
+        cells = self.board.lattice.cells
+        return [[cells[v] for v in path] for path in plan]
 
 
 def analyse(
-    rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell], limits: Limits | None = None
+    rows: Sequence[str],
+    starts: Sequence[Cell],
+    goals: Sequence[Cell],
+    limits: Limits | None = None,
+    *,
+    via: Sequence[Cell] | None = None,
 ) -> Analysis:
     """The analysis of a layout of (row, column) cells."""
     columns = len(rows[0])
     s, g = ([r * columns + c for r, c in cells] for cells in (starts, goals))
-    return Analysis(Board.of(rows), rows, s, g, limits or Limits())
+    stops = None if via is None else [r * columns + c for r, c in via]
+    return Analysis(Board.of(rows), rows, s, g, limits or Limits(), via=stops)

@@ -10,6 +10,7 @@ that has come to rest at its goal has been there before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from envsim.api import EnvsimError, Fault, Verdict
 from envsim.lake.grid import HOLE, Cell
@@ -58,37 +59,34 @@ def has_wait(goals: Sequence[Cell], plan: Plan) -> bool:
     return any(path[t] == path[t + 1] for path, cost in zip(plan, costs(goals, plan), strict=True) for t in range(cost))
 
 
-def verify(
+class FirstFault(NamedTuple):
+    """What is first wrong with a plan. ``agent``, ``step`` and ``cell`` are None where the plan has no such thing."""
+
+    outcome: str
+    step: int | None = None
+    agent: int | None = None
+    cell: Cell | None = None
+
+
+def first_fault(
     rows: Sequence[str],
     starts: Sequence[Cell],
     goals: Sequence[Cell],
     plan: Plan,
-    optimum_makespan: int | None = None,
-    *,
     via: Sequence[Cell] | None = None,
-) -> Verdict:
-    """The first fault of a plan, or its makespan.
+) -> FirstFault | None:
+    """The first fault of a plan; None if it is valid.
 
-    The first fault is the one of the earliest time; at one time in the order of ``OUTCOMES``; of one kind that of the
-    lowest agent. If there is none, the lowest agent that ends elsewhere than at its goal, or was never in its ``via``
-    cell, makes it ``goal_not_reached``. Without ``optimum_makespan`` optimality is not judged: a valid plan is
-    ``valid_suboptimal`` with regret 0.
-
-    Raises
-    ------
-    EnvsimError
-        If a valid plan beats ``optimum_makespan``: the certificate is wrong.
-
-    Notes
-    -----
-    O(agents^2 * steps).
+    That is the one of the earliest time; at one time in the order of ``OUTCOMES``; of one kind that of the lowest
+    agent. If there is none, the lowest agent that ends elsewhere than at its goal, or was never in its ``via`` cell,
+    makes it ``goal_not_reached``. O(agents^2 * steps).
     """
     agents = len(starts)
     if len(plan) != agents:
-        return failed("wrong_agent_count")
+        return FirstFault("wrong_agent_count")
     for i, path in enumerate(plan):
         if not path or path[0] != starts[i]:
-            return failed("wrong_start", 0, i, path[0] if path else None)
+            return FirstFault("wrong_start", 0, i, path[0] if path else None)
     steps = max(map(len, plan))
     paths = [path if len(path) == steps else [*path, *[path[-1]] * (steps - len(path))] for path in plan]
     first = min(filter(None, [_own_fault(rows, path, i) for i, path in enumerate(paths)]), default=None)
@@ -100,10 +98,30 @@ def verify(
                 first, until = conflict, conflict[0] + 1
     if first is not None:
         step, rank, agent = first
-        return failed(OUTCOMES[rank], step, agent, paths[agent][step])
+        return FirstFault(OUTCOMES[rank], step, agent, paths[agent][step])
     for i, path in enumerate(paths):
         if path[-1] != goals[i] or (via is not None and via[i] not in path):
-            return failed("goal_not_reached", steps - 1, i, path[-1])
+            return FirstFault("goal_not_reached", steps - 1, i, path[-1])
+    return None
+
+
+def verify(
+    rows: Sequence[str],
+    starts: Sequence[Cell],
+    goals: Sequence[Cell],
+    plan: Plan,
+    optimum_makespan: int | None = None,
+    *,
+    via: Sequence[Cell] | None = None,
+) -> Verdict:
+    """The first fault of a plan, or its makespan.
+
+    Without ``optimum_makespan`` optimality is not judged: a valid plan is ``valid_suboptimal`` with regret 0. Raises
+    EnvsimError if a valid plan beats ``optimum_makespan``: the certificate is wrong.
+    """
+    fault = first_fault(rows, starts, goals, plan, via)
+    if fault is not None:
+        return failed(fault.outcome, fault.step, fault.agent, fault.cell)
     makespan = max(costs(goals, plan))
     if optimum_makespan is None:
         return Verdict(outcome="valid_suboptimal", valid=True, optimal=False, regret=0.0, cost=makespan)

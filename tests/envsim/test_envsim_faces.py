@@ -45,6 +45,7 @@ MIXED = {
     "sizes": {str(n): {"data_ratio": float(n in (5, 6)), "hole_ratio": 0.3, "wait_ratio": 0.0} for n in range(3, 11)},
     "topology": {"rooms": 1, "corridor": 1},
     "placement": {"uniform": 1, "far": 1},
+    "goals": {"1": 1, "2": 1},
     "success_rate": 0.96,
 }
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -174,15 +175,18 @@ def test_drawn_instances_are_what_the_configuration_says() -> None:
 
 def test_mixtures_are_drawn_from_and_noise_is_the_configurations() -> None:
     made = LakeEnv(config=MIXED)
-    drawn = set()
+    drawn: set[Any] = set()
     made.reset(seed=0)
     for _ in range(60):
-        made.reset()
+        seen, _ = made.reset()
         assert made._episode is not None
         instance = made._episode.instance
         assert made._episode.simulator.success_rate == instance.success_rate == 0.96
-        drawn |= {instance.size, instance.topology, instance.placement}
-    assert drawn == {5, 6, "rooms", "corridor", "uniform", "far"}
+        ahead = [cell != start for cell, start in zip(instance.via or [], instance.starts, strict=False)]
+        assert seen["via_ahead"].tolist() == (ahead or [0, 0])
+        assert seen["via"].tolist() == [list(cell) for cell in instance.via or instance.goals]
+        drawn |= {instance.size, instance.topology, instance.placement, instance.via is None}
+    assert drawn == {5, 6, "rooms", "corridor", "uniform", "far", True, False}
     assert LakeEnv(config=MIXED, success_rate=1.0).reset(seed=0)[1]["instance"] == made.reset(seed=0)[1]["instance"]
 
 
@@ -229,6 +233,24 @@ def test_an_optimal_plan_is_paid_and_counted(name: str) -> None:
         "makespan": certificate.makespan,
         "ep_length": certificate.makespan,
     }
+
+
+def test_an_optimal_plan_by_intermediate_goals() -> None:
+    """The certificate's plan of every instance with two goals an agent is what the faces call optimal."""
+    two = {**MIXED, "goals": {"2": 1}, "success_rate": 1.0}
+    made = LakeEnv(config=two, reward="shaped")
+    made.reset(seed=1)
+    for _ in range(25):
+        made.reset()
+        assert made._episode is not None
+        total, done, info = 0.0, False, {}
+        for actions in solution(made._episode.instance):
+            assert not done
+            _, reward, done, _, info = made.step(np.array(actions))
+            total += reward
+        assert done
+        assert info["outcome"] == "optimal"
+        assert total == pytest.approx(1)
 
 
 def test_a_fault_ends_it_for_all() -> None:

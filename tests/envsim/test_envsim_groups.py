@@ -84,7 +84,7 @@ def analysis(instance: LakeInstance) -> Analysis:
         for cells in (instance.starts, instance.goals, instance.via)
     )
     limits = Limits.affordable(instance.agents)
-    return Analysis(Board.of(instance.rows), instance.rows, starts or [], goals or [], limits, via)
+    return Analysis(Board.of(instance.rows), instance.rows, starts or [], goals or [], limits, via=via)
 
 
 RICH = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,16 @@ def test_damage_is_noticed(instances: list[LakeInstance], tmp_path: Path) -> Non
     (directory / "README.md").unlink()
     with pytest.raises(DocumentError, match="cannot read"):
         hub.load(directory)
+
+
+def test_a_file_that_is_not_parquet(instances: list[LakeInstance], tmp_path: Path) -> None:
+    hub.export(instances[:1], tmp_path / "set")
+    path, readme = tmp_path / "set/data/training.parquet", tmp_path / "set/README.md"
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_bytes(b"PAR1 and nothing else PAR1")
+    readme.write_text(readme.read_text().replace(before, hashlib.sha256(path.read_bytes()).hexdigest()))
+    with pytest.raises(EnvsimError, match=r"training\.parquet is no Parquet file: "):
+        hub.load(tmp_path / "set")
 
 
 def test_rows_that_are_no_instances(instances: list[LakeInstance]) -> None:

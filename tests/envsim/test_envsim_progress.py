@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from envsim.api import Style, Verdict
 from envsim.lake import text
-from envsim.lake.environment import Lake
 from envsim.lake.chance import stream
+from envsim.lake.environment import Lake
 from envsim.lake.grid import Cell
 from envsim.lake.instance import LakeInstance, make_instance
 from envsim.lake.progress import progress

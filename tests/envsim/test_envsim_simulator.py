@@ -137,7 +137,9 @@ def test_the_verifier_agrees(layout: Layout, data: st.DataObject) -> None:
     _, rows, starts, goals = layout
     n = len(rows)
     s, g = ([divmod(v, n) for v in cells] for cells in (starts, goals))
-    simulator = Simulator(rows, s, g, success_rate=data.draw(st.sampled_from([1.0, 1.0, 0.5])))
+    free = [(r, c) for r in range(n) for c in range(n) if rows[r][c] == "."]
+    via = data.draw(st.none() | st.lists(st.sampled_from(free), min_size=len(s), max_size=len(s)))
+    simulator = Simulator(rows, s, g, via=via, success_rate=data.draw(st.sampled_from([1.0, 1.0, 0.5])))
     simulator.reset(data.draw(st.integers(0, 99)))
     executed: list[list[Cell]] = [[cell] for cell in s]
     asked: list[list[Cell]] = [[cell] for cell in s]
@@ -157,7 +159,7 @@ def test_the_verifier_agrees(layout: Layout, data: st.DataObject) -> None:
         off_map = off_map or asked != executed
         if over:
             break
-    verdict = verify(rows, s, g, executed)
+    verdict = verify(rows, s, g, executed, via=via)
     if simulator.failure is not None:
         failure, fault = simulator.failure, verdict.fault
         assert fault is not None
@@ -168,7 +170,7 @@ def test_the_verifier_agrees(layout: Layout, data: st.DataObject) -> None:
     if simulator.arrived:
         assert verdict.cost == max(simulator.costs())
         assert simulator.costs() == costs(g, executed)
-    strict = verify(rows, s, g, asked)
+    strict = verify(rows, s, g, asked, via=via)
     if off_map:
         assert strict.outcome == "out_of_bounds"
     else:
