@@ -1,8 +1,9 @@
 """Seeded generation of certified instances, stratified by split and by whether the instance needs a wait.
 
-A group is what shares size, agents, topology, placement and number of goals; each has a stream of its own. Holes are
-exactly as many as asked for. Drawing uses only ``random()`` of a Mersenne twister seeded by hash, so a seed gives the
-same bytes on any machine; a group of a plain lake is drawn the same whatever other groups there are.
+A group is what shares size, agents, topology, placement and number of goals. Each has a stream of its own, and its
+instances are distinct up to symmetry; two groups may hold the same. Holes are exactly as many as asked for. Drawing
+uses only ``random()`` of a Mersenne twister seeded by hash, so a seed gives the same bytes on any machine; a group of a
+plain lake is drawn the same whatever other groups there are.
 """
 
 from __future__ import annotations
