@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from envsim.api import EnvsimError
 from envsim.lake.grid import Cell
-from envsim.lake.noise import CAUSES, DIRECTIONS, ROLLOUTS, success_probability, wilson
+from envsim.lake.noise import ROLLOUTS, success_probability
+from envsim.lake.slip_sampled import wilson
+from envsim.lake.slips import CAUSES, DIRECTIONS
 from envsim.lake.verifier import verify
 
 OPEN = ["....", "....", "....", "...."]

@@ -89,15 +89,15 @@ def test_the_opened_knobs_reach_data_rewards_and_evidence(run: RunDir) -> None:
         assert_evidence_names(run, stage, configs)
 
 
+def kinds(task: LakeInstance) -> dict[str, str]:
+    """Which choice of each mixture a task is."""
+    goals = "1" if task.via is None else "2"
+    return {"agents": str(task.agents), "placement": task.placement, "topology": task.topology, "goals": goals}
+
+
 def assert_data_is_as_asked(drawn: list[LakeInstance], asked: dict[str, float]) -> None:
-    kinds: dict[str, list[int | str]] = {
-        "agents": [task.agents for task in drawn],
-        "placement": [task.placement for task in drawn],
-        "topology": [task.topology for task in drawn],
-        "goals": [1 if task.via is None else 2 for task in drawn],
-    }
-    for group, found in kinds.items():
-        counts = Counter(f"{group}.{kind}" for kind in found)
+    for group in ("agents", "placement", "topology", "goals"):
+        counts = Counter(f"{group}.{kinds(task)[group]}" for task in drawn)
         assert all(asked[path] > 0 for path in counts), "only what was asked for"
         # Of a few tasks split over eight sizes a small weight may get none; the largest never.
         weights = {path: value for path, value in asked.items() if path.startswith(f"{group}.")}
@@ -132,8 +132,8 @@ def assert_evidence_names(run: RunDir, stage: int, configs: list[dict[str, float
     assert (training["stage"], training["n"]) == (stage - 1, len(drawn))
     for path, value in training["knobs"].items():
         group, _, kind = path.partition(".")
-        if group in ("agents", "placement", "topology"):
-            assert value == pytest.approx(sum(str(getattr(task, group)) == kind for task in drawn) / len(drawn)), path
+        if kind:
+            assert value == pytest.approx(sum(kinds(task)[group] == kind for task in drawn) / len(drawn)), path
     assert training["knobs"]["success_rate"] == pytest.approx(configs[stage - 1]["success_rate"])
     assert training["knobs"]["shaping"] == pytest.approx(configs[stage - 1]["shaping"])
     result = run.read(f"stages/{stage - 1:03d}/result.json")
