@@ -64,6 +64,8 @@ def _problem(error: ValidationError, where: str) -> str:
     problem = error.errors()[0]
     field = "".join(f"{part}: " for part in [".".join(map(str, problem["loc"]))] if part)
     message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] in ("tuple_type", "too_long") or (problem["type"] == "missing" and field[-3:-2].isdigit()):
+        message = "expected a cell [row, column]"
     given = problem["input"]
     shown = "" if problem["type"] == "missing" or isinstance(given, dict) else f" (got {_shown(given)})"
     return f"{where}: {field}{message}{shown}"
