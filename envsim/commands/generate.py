@@ -20,6 +20,8 @@ The configuration says, for every map size 3 to 10, its share of the data (data_
 0 to 0.5) and the share of instances that need a wait (wait_ratio), and for all of them the weights of the number of
 agents; 'python -m envsim schema EnvConfig' has every field. The same configuration and seed give the same bytes."""
 
+MAX_N = 10_000_000
+
 EXAMPLE = """python -m envsim generate --n 1000 --seed 7 --out train.jsonl
 python -m envsim generate --config hard.yaml --n 500 --format datasets --out hard/"""
 
@@ -53,6 +55,8 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Generate, write and print the table."""
+    if options.n > MAX_N:
+        raise EnvsimError(f"--n is {options.n}, expected at most {MAX_N}")
     if options.out is not None:
         check(options.out, options.format)
     elif options.format != "jsonl":

@@ -181,6 +181,7 @@ def test_a_thousand_files(tmp_path: Path, part: int, capsys: pytest.CaptureFixtu
         ["generate", "--n", "0"],
         ["generate", "--n", "-3"],
         ["generate", "--n", "1e3"],
+        ["generate", "--n", "9" * 15],
         ["generate", "--config", "."],
         ["generate", "--config", "missing.yaml"],
         ["generate", "--split", "nothing"],
