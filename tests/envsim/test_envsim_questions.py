@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import fuzz
 import pytest
 from envsim_cases import layouts as random_layouts
 from hypothesis import HealthCheck, given, settings
@@ -68,3 +71,31 @@ def test_via_cells_cost_something_or_nothing(drawn: Drawn) -> None:
         assert optimal_makespan(crossed, None) == found.makespan
         before = judgement("x", row.model_copy(update={"plan": [[start] for start in row.starts]}), None)
         assert before.verdict == "goal_not_reached"
+
+
+def _maze(side: int, rng: random.Random) -> list[str]:
+    """A maze without rings: two agents may have to go back a long way for each other."""
+    marks = [["@"] * side for _ in range(side)]
+    marks[0][0], way = ".", [(0, 0)]
+    while way:
+        r, c = way[-1]
+        ahead = [(r + dr, c + dc) for dr, dc in ((2, 0), (-2, 0), (0, 2), (0, -2))]
+        ahead = [(y, x) for y, x in ahead if 0 <= y < side and 0 <= x < side and marks[y][x] == "@"]
+        if not ahead:
+            way.pop()
+            continue
+        y, x = rng.choice(ahead)
+        marks[(r + y) // 2][(c + x) // 2] = marks[y][x] = "."
+        way.append((y, x))
+    return ["".join(row) for row in marks]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_maze_has_an_answer_in_bounded_time(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = _maze(25, rng)
+    free = [(r, c) for r, row in enumerate(rows) for c, mark in enumerate(row) if mark == "."]
+    layout = Layout(rows=rows, starts=rng.sample(free, 5), goals=rng.sample(free, 5))
+    with fuzz.at_most(60):
+        found = solution("maze", layout, 20_000)
+    assert found.status == "solved" or found.open
