@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from envsim.api import EnvsimError
+from envsim.lake.chance import stream
 from envsim.lake.config import EnvConfig
 from envsim.lake.environment import Lake
-from envsim.lake.generate import fill, stream
+from envsim.lake.generate import fill
 from envsim.lake.reference import reference_plan
 from envsim.lake.text import parse
 from envsim.lake.verifier import Plan, verify

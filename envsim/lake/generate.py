@@ -18,7 +18,7 @@ from envsim.api import EnvsimError, Progress
 from envsim.lake.chance import shuffled, stream
 from envsim.lake.config import EnvConfig, cell_name
 from envsim.lake.instance import LakeInstance, canonical_hash, make_instance, split_of_hash
-from envsim.lake.layout import Kind, Layout, draw, lay_out
+from envsim.lake.layout import Kind, Layout, lay_out
 from envsim.lake.search import LimitReached, Solved, Unsolvable
 from envsim.lake.solver import Analysis, Limits
 from envsim.lake.yields import Quota, Tally, Task, analysed
