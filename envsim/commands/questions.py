@@ -164,11 +164,11 @@ def _untangled(analysis: Analysis, limit: int) -> bool:
         for j in range(i):
             paths = [analysis.reachable[i], analysis.reachable[j]]
             if collide(paths):
-                found = Pair(board, (starts[j], starts[i]), (goals[j], goals[i])).cheapest("soc", limit=limit)
-                if isinstance(found, Unsolvable):
-                    return True
-                cost = found.lower_bound if isinstance(found, LimitReached) else found.cost
-                beyond = max(beyond, cost - distances[i] - distances[j])
+                found = Pair(board, (starts[j], starts[i]), (goals[j], goals[i])).cheapest("soc", limit=PAIR_LIMIT)
+                if not isinstance(found, Solved):
+                    # The solver sees at once that two have no plan, if its limit lets it.
+                    return isinstance(found, Unsolvable) and found.expanded <= limit
+                beyond = max(beyond, found.cost - distances[i] - distances[j])
         combinations_of *= beyond + 1
     return combinations_of <= MAX_COVERS
 

@@ -96,6 +96,6 @@ def test_a_maze_has_an_answer_in_bounded_time(seed: int) -> None:
     rows = _maze(25, rng)
     free = [(r, c) for r, row in enumerate(rows) for c, mark in enumerate(row) if mark == "."]
     layout = Layout(rows=rows, starts=rng.sample(free, 5), goals=rng.sample(free, 5))
-    with fuzz.at_most(60):
+    with fuzz.at_most(30):
         found = solution("maze", layout, 20_000)
     assert found.status == "solved" or found.open
