@@ -14,8 +14,9 @@ from typing import Protocol
 
 from envsim.api import EnvsimError
 from envsim.commands.lines import Layout, Solution
-from envsim.lake.grid import Board, Cell
-from envsim.lake.instance import LakeInstance, check_layout, make_instance
+from envsim.lake.grid import Board, Cell, collide
+from envsim.lake.instance import LakeInstance, check_layout
+from envsim.lake.pair import Pair
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
 from envsim.lake.solver import LIMIT, Analysis, Limits, path_of
 from envsim.lake.verifier import verify
@@ -26,8 +27,10 @@ MAX_COLLIDING = 8
 """Most agents where the shortest paths collide, so that there is something to search."""
 MAX_JOINT_CELLS = 5 * 2**20
 """Joint cells of two agents that the solver keeps as bits, a layer a step: at worst about 1 GB and ten seconds."""
-MAX_TABLES = 16 * 2**20
-"""Joint cells of all pairs together, which it keeps as numbers: about 0.2 GB."""
+MAX_TABLES = 11 * 2**20
+"""Joint cells of all pairs together, which it keeps as numbers: five agents on 32x32. At worst about half a minute."""
+MAX_COVERS = 300
+"""Ways in which agents may share what pairs cost beyond their distances: less than a millisecond a state."""
 PAIR_LIMIT = 4_000_000
 """Default limit for two agents in tables, where a state is a bit."""
 
@@ -77,13 +80,15 @@ def optimal_makespan(layout: Layout, node_limit: int | None) -> int | None:
     return found.cost if isinstance(found, Solved) else None
 
 
-def certified(layout: Layout, node_limit: int | None) -> LakeInstance:
-    """The layout as an instance with its certificate. Raises EnvsimError if the makespan stays open."""
+def certified(instance: LakeInstance, node_limit: int | None) -> LakeInstance:
+    """The instance with a new certificate. Raises EnvsimError if the makespan stays open."""
+    layout = Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via)
     asked = _asked(layout, node_limit)
     if not isinstance(asked, Analysis):
-        why = asked if isinstance(asked, str) else "the layout is too large for tables, or of a variant"
-        raise EnvsimError(f"no certificate: {why}")
-    return make_instance(layout.rows, layout.starts, layout.goals, asked.certificate(), via=layout.via)
+        raise EnvsimError(
+            f"no certificate: {asked if isinstance(asked, str) else 'the layout is too large for tables'}"
+        )
+    return instance.model_copy(update={"certificate": asked.certificate()})
 
 
 def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
@@ -91,8 +96,11 @@ def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
     asked = _asked(layout, node_limit)
     if isinstance(asked, str):
         return _told(name, {}, None, asked)
-    makespan, soc = asked.makespan(), asked.soc()
-    if isinstance(makespan, Unsolvable) or isinstance(soc, Unsolvable):
+    makespan = asked.makespan()
+    if isinstance(makespan, Unsolvable):
+        return Solution(name=name, status="unsolvable")
+    soc = asked.soc()
+    if isinstance(soc, Unsolvable):
         return Solution(name=name, status="unsolvable")
     found: dict[str, int | bool | None] = {
         "makespan": makespan.cost if isinstance(makespan, Solved) else None,
@@ -116,6 +124,8 @@ def _beyond(layout: Layout) -> str | None:
         return f"there are {agents} agents; the solver takes at most {MAX_AGENTS}"
     if layout.variant is not None and layout.via is not None:
         return f"the variant {layout.variant!r} is not solved with via cells"
+    if layout.via is not None and agents != 2:
+        return f"{agents} agents have via cells; the solver takes them for 2 agents"
     return None
 
 
@@ -134,11 +144,33 @@ def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
     if analysis.collides and agents > MAX_COLLIDING:
         return f"there are {agents} agents whose shortest paths collide; the solver takes at most {MAX_COLLIDING} such"
     small = cells**2 <= MAX_JOINT_CELLS and comb(agents, 2) * cells**2 <= MAX_TABLES
-    if layout.variant is None and (small or not analysis.collides):
+    if layout.variant is None and (not analysis.collides or (small and (agents == 2 or _untangled(analysis, limit)))):
         return analysis
     if via is not None:
         return f"two agents with via cells on {cells} cells; the solver takes at most {int(MAX_JOINT_CELLS**0.5)}"
     return Searched(board, layout, starts, goals, node_limit or LIMIT)
+
+
+def _untangled(analysis: Analysis, limit: int) -> bool:
+    """Whether what every two agents cost beyond their distances is little enough to be added up exactly at each state.
+
+    In mazes two agents may have to go back a hundred steps for each other, and the bound that the solver draws from
+    all pairs takes time that grows as the product of such costs.
+    """
+    board, starts, goals, distances = analysis.board, analysis.starts, analysis.goals, analysis.distances
+    combinations_of = 1
+    for i in range(len(starts)):
+        beyond = 0
+        for j in range(i):
+            paths = [analysis.reachable[i], analysis.reachable[j]]
+            if collide(paths):
+                found = Pair(board, (starts[j], starts[i]), (goals[j], goals[i])).cheapest("soc", limit=PAIR_LIMIT)
+                if not isinstance(found, Solved):
+                    # The solver sees at once that two have no plan, if its limit lets it.
+                    return isinstance(found, Unsolvable) and found.expanded <= limit
+                beyond = max(beyond, found.cost - distances[i] - distances[j])
+        combinations_of *= beyond + 1
+    return combinations_of <= MAX_COVERS
 
 
 class Searched:
