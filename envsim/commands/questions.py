@@ -14,11 +14,10 @@ from typing import Protocol
 
 from envsim.api import EnvsimError
 from envsim.commands.lines import Layout, Solution
-from envsim.lake.grid import Board, Cell, collide
+from envsim.lake.grid import Board, Cell
 from envsim.lake.instance import LakeInstance, check_layout
-from envsim.lake.pair import Pair
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
-from envsim.lake.solver import LIMIT, Analysis, Limits, path_of
+from envsim.lake.solver import LIMIT, PAIR_LIMIT, Analysis, Limits, path_of
 from envsim.lake.verifier import verify
 
 MAX_CELLS = 128 * 128
@@ -29,10 +28,6 @@ MAX_JOINT_CELLS = 5 * 2**20
 """Joint cells of two agents that the solver keeps as bits, a layer a step: at worst about 1 GB and ten seconds."""
 MAX_TABLES = 11 * 2**20
 """Joint cells of all pairs together, which it keeps as numbers: five agents on 32x32. At worst about half a minute."""
-MAX_COVERS = 300
-"""Ways in which agents may share what pairs cost beyond their distances: less than a millisecond a state."""
-PAIR_LIMIT = 4_000_000
-"""Default limit for two agents in tables, where a state is a bit."""
 
 
 class Questions(Protocol):
@@ -144,33 +139,11 @@ def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
     if analysis.collides and agents > MAX_COLLIDING:
         return f"there are {agents} agents whose shortest paths collide; the solver takes at most {MAX_COLLIDING} such"
     small = cells**2 <= MAX_JOINT_CELLS and comb(agents, 2) * cells**2 <= MAX_TABLES
-    if layout.variant is None and (not analysis.collides or (small and (agents == 2 or _untangled(analysis, limit)))):
+    if layout.variant is None and (small or not analysis.collides):
         return analysis
     if via is not None:
         return f"two agents with via cells on {cells} cells; the solver takes at most {int(MAX_JOINT_CELLS**0.5)}"
     return Searched(board, layout, starts, goals, node_limit or LIMIT)
-
-
-def _untangled(analysis: Analysis, limit: int) -> bool:
-    """Whether what every two agents cost beyond their distances is little enough to be added up exactly at each state.
-
-    In mazes two agents may have to go back a hundred steps for each other, and the bound that the solver draws from
-    all pairs takes time that grows as the product of such costs.
-    """
-    board, starts, goals, distances = analysis.board, analysis.starts, analysis.goals, analysis.distances
-    combinations_of = 1
-    for i in range(len(starts)):
-        beyond = 0
-        for j in range(i):
-            paths = [analysis.reachable[i], analysis.reachable[j]]
-            if collide(paths):
-                found = Pair(board, (starts[j], starts[i]), (goals[j], goals[i])).cheapest("soc", limit=PAIR_LIMIT)
-                if not isinstance(found, Solved):
-                    # The solver sees at once that two have no plan, if its limit lets it.
-                    return isinstance(found, Unsolvable) and found.expanded <= limit
-                beyond = max(beyond, found.cost - distances[i] - distances[j])
-        combinations_of *= beyond + 1
-    return combinations_of <= MAX_COVERS
 
 
 class Searched:
