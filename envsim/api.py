@@ -177,7 +177,7 @@ class Environment(Protocol):
         ...
 
     def editing(self, groups: Sequence[str]) -> Environment:
-        """The same environment with the knobs of these groups open as well; without groups, the environment as it is.
+        """The environment with the knobs of these groups open, and of no others, beside those that are always open.
 
         Raises EnvsimError naming a group that is not in ``knob_groups``, and the nearest that is.
         """

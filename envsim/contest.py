@@ -14,8 +14,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from envsim.api import EnvsimError
-from envsim.lake.generate import draw, stream
+from envsim.lake.chance import stream
 from envsim.lake.instance import Certificate
+from envsim.lake.layout import draw
 from envsim.lake.search import LimitReached, Objective, Result, Solved
 from envsim.lake.solver import Limits, analyse
 from envsim.oracles import GAVE_UP, Answer, Layout, Solver, described, priced

@@ -1,4 +1,8 @@
-"""G4: not too much of the data is never solved: such groups teach nothing, and rare lucky wins teach shortcuts."""
+"""G4: not too much of the data is never solved: such groups teach nothing, and rare lucky wins teach shortcuts.
+
+Solved means valid, as in every gate. A shaped reward does pay for getting further, but no proposal makes its tasks less
+hopeless by asking for one.
+"""
 
 from __future__ import annotations
 

@@ -59,6 +59,8 @@ def run(options: argparse.Namespace) -> None:
         raise EnvsimError("--verdicts goes with --score")
     if options.score == "-" and options.set == "-":
         raise EnvsimError("answers and instances cannot both come from stdin; give one of them as a file")
+    # Answers first: making a set can take a minute, and a mistake in the answers should not.
+    answers = [] if options.score is None else list(_answers(options.score))
     found = instances(options.set)
     if options.prompts is not None:
         _write(options.prompts, prompts(found, options.style))
@@ -69,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
         _write(options.baseline, (AnswerRow(id=i.id, answer=a) for i, a in zip(found, alone, strict=True)))
         print(f"{len(found)} answers in {options.baseline}")
     else:
-        verdicts = grade(found, _answers(options.score))
+        verdicts = grade(found, answers)
         if options.verdicts is not None:
             lines = (f'{{"id":"{id_}",{verdict.model_dump_json()[1:]}\n' for id_, verdict in verdicts.items())
             options.verdicts.write_text("".join(lines), encoding="utf-8")

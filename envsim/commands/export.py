@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envsim.commands import Commands, described
 from envsim.commands.reading import SOURCE, add_agents, instances
-from envsim.commands.writing import FORMATS, FORMATS_HELP, write
+from envsim.commands.writing import FORMATS, FORMATS_HELP, check, write
 
 DESCRIPTION = """Write instances in another format. Reads what 'generate' wrote, a frozen set, bare layouts, or a
 MovingAI scenario; keeps certificates where the format has a place for them."""
@@ -29,6 +29,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read, write, and say how many."""
+    check(options.out, options.format)
     found = instances(options.file, options.agents)
     write(found, options.out, options.format)
     print(f"{len(found)} instances in {options.out}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envsim.api import SPLITS, EnvsimError, Measurement
 from envsim.commands import Commands, described, progress
-from envsim.commands.writing import FORMATS, FORMATS_HELP, refuse_existing, write
+from envsim.commands.writing import FORMATS, FORMATS_HELP, check, write
 from envsim.documents import read_yaml
 from envsim.lake.config import parse_config
 from envsim.lake.environment import Lake
@@ -19,6 +19,8 @@ optimal makespan and sum of costs, whether it needs a wait, and an optimal plan,
 The configuration says, for every map size 3 to 10, its share of the data (data_ratio), its share of holes (hole_ratio,
 0 to 0.5) and the share of instances that need a wait (wait_ratio), and for all of them the weights of the number of
 agents; 'python -m envsim schema EnvConfig' has every field. The same configuration and seed give the same bytes."""
+
+MAX_N = 10_000_000
 
 EXAMPLE = """python -m envsim generate --n 1000 --seed 7 --out train.jsonl
 python -m envsim generate --config hard.yaml --n 500 --format datasets --out hard/"""
@@ -53,8 +55,10 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Generate, write and print the table."""
+    if options.n > MAX_N:
+        raise EnvsimError(f"--n is {options.n}, expected at most {MAX_N}")
     if options.out is not None:
-        refuse_existing(options.out)
+        check(options.out, options.format)
     elif options.format != "jsonl":
         raise EnvsimError(f"--format {options.format} needs --out, the directory to write")
     lake = Lake()

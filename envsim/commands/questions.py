@@ -15,9 +15,9 @@ from typing import Protocol
 from envsim.api import EnvsimError
 from envsim.commands.lines import Layout, Solution
 from envsim.lake.grid import Board, Cell
-from envsim.lake.instance import LakeInstance, check_layout, make_instance
+from envsim.lake.instance import LakeInstance, check_layout
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
-from envsim.lake.solver import LIMIT, Analysis, Limits, path_of
+from envsim.lake.solver import LIMIT, PAIR_LIMIT, Analysis, Limits, path_of
 from envsim.lake.verifier import verify
 
 MAX_CELLS = 128 * 128
@@ -26,10 +26,8 @@ MAX_COLLIDING = 8
 """Most agents where the shortest paths collide, so that there is something to search."""
 MAX_JOINT_CELLS = 5 * 2**20
 """Joint cells of two agents that the solver keeps as bits, a layer a step: at worst about 1 GB and ten seconds."""
-MAX_TABLES = 16 * 2**20
-"""Joint cells of all pairs together, which it keeps as numbers: about 0.2 GB."""
-PAIR_LIMIT = 4_000_000
-"""Default limit for two agents in tables, where a state is a bit."""
+MAX_TABLES = 11 * 2**20
+"""Joint cells of all pairs together, which it keeps as numbers: five agents on 32x32. At worst about half a minute."""
 
 
 class Questions(Protocol):
@@ -77,13 +75,15 @@ def optimal_makespan(layout: Layout, node_limit: int | None) -> int | None:
     return found.cost if isinstance(found, Solved) else None
 
 
-def certified(layout: Layout, node_limit: int | None) -> LakeInstance:
-    """The layout as an instance with its certificate. Raises EnvsimError if the makespan stays open."""
+def certified(instance: LakeInstance, node_limit: int | None) -> LakeInstance:
+    """The instance with a new certificate. Raises EnvsimError if the makespan stays open."""
+    layout = Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via)
     asked = _asked(layout, node_limit)
     if not isinstance(asked, Analysis):
-        why = asked if isinstance(asked, str) else "the layout is too large for tables, or of a variant"
-        raise EnvsimError(f"no certificate: {why}")
-    return make_instance(layout.rows, layout.starts, layout.goals, asked.certificate(), via=layout.via)
+        raise EnvsimError(
+            f"no certificate: {asked if isinstance(asked, str) else 'the layout is too large for tables'}"
+        )
+    return instance.model_copy(update={"certificate": asked.certificate()})
 
 
 def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
@@ -91,8 +91,11 @@ def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
     asked = _asked(layout, node_limit)
     if isinstance(asked, str):
         return _told(name, {}, None, asked)
-    makespan, soc = asked.makespan(), asked.soc()
-    if isinstance(makespan, Unsolvable) or isinstance(soc, Unsolvable):
+    makespan = asked.makespan()
+    if isinstance(makespan, Unsolvable):
+        return Solution(name=name, status="unsolvable")
+    soc = asked.soc()
+    if isinstance(soc, Unsolvable):
         return Solution(name=name, status="unsolvable")
     found: dict[str, int | bool | None] = {
         "makespan": makespan.cost if isinstance(makespan, Solved) else None,
@@ -116,6 +119,8 @@ def _beyond(layout: Layout) -> str | None:
         return f"there are {agents} agents; the solver takes at most {MAX_AGENTS}"
     if layout.variant is not None and layout.via is not None:
         return f"the variant {layout.variant!r} is not solved with via cells"
+    if layout.via is not None and agents != 2:
+        return f"{agents} agents have via cells; the solver takes them for 2 agents"
     return None
 
 

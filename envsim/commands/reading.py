@@ -21,7 +21,7 @@ from envsim.commands.lines import Layout
 from envsim.documents import DocumentError, parse_json
 from envsim.formats.movingai import read_scenario
 from envsim.lake import sets
-from envsim.lake.instance import LakeInstance, make_instance
+from envsim.lake.instance import Labels, LakeInstance, make_instance
 from envsim.lake.solver import MOVES, path_of
 from envsim.lake.verifier import verify
 
@@ -56,12 +56,19 @@ def validated(model: type[Model], data: Mapping[str, Any], where: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(map(str, problem["loc"]))
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        given = problem["input"]
-        shown = "" if problem["type"] == "missing" or given is data else f" (got {_shown(given)})"
-        raise EnvsimError(f"{where}: {field}: {message}{shown}".replace(": : ", ": ")) from error
+        raise EnvsimError(_problem(error, where)) from error
+
+
+def _problem(error: ValidationError, where: str) -> str:
+    """The first thing that is wrong with a row, in one line."""
+    problem = error.errors()[0]
+    field = "".join(f"{part}: " for part in [".".join(map(str, problem["loc"]))] if part)
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] in ("tuple_type", "too_long") or (problem["type"] == "missing" and field[-3:-2].isdigit()):
+        message = "expected a cell [row, column]"
+    given = problem["input"]
+    shown = "" if problem["type"] == "missing" or isinstance(given, dict) else f" (got {_shown(given)})"
+    return f"{where}: {field}{message}{shown}"
 
 
 def add_agents(parser: argparse.ArgumentParser) -> None:
@@ -104,12 +111,20 @@ def instances(source: str, agents: int | None = None) -> list[LakeInstance]:
 
     Raises EnvsimError if a hash, a split or a certificate does not fit its layout.
     """
+    return [instance for _, instance in each_instance(source, agents)]
+
+
+def each_instance(source: str, agents: int | None = None) -> Iterator[tuple[str, LakeInstance]]:
+    """The same one by one, each with where it stands."""
     if Path(source).suffix == ".scen":
-        return [read_scenario(Path(source), agents)]
+        yield source, read_scenario(Path(source), agents)
+        return
     _refuse_agents(source, agents)
     if source in sets.NAMES:
-        return sets.frozen_set(source)
-    return [_instance(data, where) for where, data in documents(source)]
+        yield from ((source, instance) for instance in sets.frozen_set(source))
+        return
+    for where, data in documents(source):
+        yield where, _instance(data, where)
 
 
 def _refuse_agents(source: str, agents: int | None) -> None:
@@ -124,8 +139,13 @@ def _refuse_agents(source: str, agents: int | None) -> None:
 def _instance(data: dict[str, Any], where: str) -> LakeInstance:
     if "hash" not in data:
         layout = validated(Layout, data, where)
+        if layout.variant is not None:
+            raise EnvsimError(f"{where}: variant is {layout.variant!r}; only 'solve' knows it, without --certified")
+        labels: Any = {key: data[key] for key in Labels.__annotations__ if key in data}
         try:
-            return make_instance(layout.rows, layout.starts, layout.goals, via=layout.via)
+            return make_instance(layout.rows, layout.starts, layout.goals, via=layout.via, **labels)
+        except ValidationError as error:
+            raise EnvsimError(_problem(error, where)) from error
         except EnvsimError as error:
             raise EnvsimError(f"{where}: {error}") from error
     instance = validated(LakeInstance, data, where)
@@ -155,7 +175,7 @@ def _check_certificate(instance: LakeInstance, where: str) -> None:
     if len(certificate.plan) != instance.agents or set("".join(certificate.plan)) - set(MOVES.values()):
         raise EnvsimError(f"{where}: the certificate's plan is no string of L, D, R, U, S for each agent")
     plan = [path_of(start, moves) for start, moves in zip(instance.starts, certificate.plan, strict=True)]
-    verdict = verify(instance.rows, instance.starts, instance.goals, plan)
+    verdict = verify(instance.rows, instance.starts, instance.goals, plan, via=instance.via)
     if not verdict.valid or verdict.cost != certificate.makespan:
         said = f"makespan {verdict.cost}" if verdict.valid else verdict.outcome
         raise EnvsimError(f"{where}: the certificate's plan is {said}, not of makespan {certificate.makespan}")

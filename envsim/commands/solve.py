@@ -7,7 +7,7 @@ import argparse
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.questions import add_node_limit, certified, checked, solution
-from envsim.commands.reading import SOURCE, add_agents, layouts
+from envsim.commands.reading import SOURCE, add_agents, each_instance, layouts
 
 DESCRIPTION = """Solve layouts exactly. Prints a line of JSON for each layout: its name, its status (solved,
 unsolvable = proven to have no plan, or limit), the optimal makespan (steps until the last agent has arrived), the
@@ -37,12 +37,12 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
-    for where, name, layout in layouts(options.file, options.agents):
-        checked(layout, where)
-        if not options.certified:
-            print(solution(name, layout, options.node_limit).line())
-            continue
+    if not options.certified:
+        for where, name, layout in layouts(options.file, options.agents):
+            print(solution(name, checked(layout, where), options.node_limit).line())
+        return
+    for where, instance in each_instance(options.file, options.agents):
         try:
-            print(certified(layout, options.node_limit).model_dump_json())
+            print(certified(instance, options.node_limit).model_dump_json())
         except EnvsimError as error:
             raise EnvsimError(f"{where}: {error}") from error

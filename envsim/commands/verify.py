@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 def judgement(name: str, row: PlannedLayout, node_limit: int) -> Judgement:
     """The verdict on a row. Ends in holes, outside or shared are the plan's faults: no plan can do without one."""
-    verdict = verify(row.rows, row.starts, row.goals, row.plan)
+    verdict = verify(row.rows, row.starts, row.goals, row.plan, via=row.via)
     if not verdict.valid:
         agent, time = (None, None) if verdict.fault is None else (verdict.fault.agent, verdict.fault.step)
         return Judgement(name=name, verdict=verdict.outcome, agent=agent, time=time, cell=_cell(row.plan, agent, time))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from envsim.api import EnvsimError
@@ -26,6 +27,13 @@ def refuse_existing(path: Path) -> None:
         raise EnvsimError(f"{path.parent} is no directory; make it first")
 
 
+def check(path: Path, format_: str) -> None:
+    """Raise EnvsimError if what is asked for cannot be written: better before the work than after it."""
+    refuse_existing(path)
+    if format_ == "datasets" and find_spec("datasets") is None:
+        raise EnvsimError("the library 'datasets' is not installed, which this format needs; pip install datasets")
+
+
 def write(
     instances: Sequence[LakeInstance],
     path: Path,
@@ -35,7 +43,7 @@ def write(
     seed: int | None = None,
 ) -> None:
     """Write instances to a path that is not there yet. ``config`` and ``seed`` go into the card of a dataset."""
-    refuse_existing(path)
+    check(path, format_)
     if not instances:
         raise EnvsimError("there are no instances to write; expected at least one")
     if format_ == "jsonl":

@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from envsim.api import SPLITS, EnvsimError
+from envsim.lake.chance import stream
 from envsim.lake.config import MIXTURES, EnvConfig, nearest, parse_config
-from envsim.lake.generate import generate, stream
+from envsim.lake.generate import generate
 from envsim.lake.grid import Cell
 from envsim.lake.instance import LakeInstance, make_instance
 from envsim.lake.solver import analyse

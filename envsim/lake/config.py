@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
@@ -55,8 +56,8 @@ def _refuse_unknown(data: Any, known: list[str], where: str) -> Any:
 def normalised(weights: Mapping[K, float]) -> dict[K, float]:
     """Weights that sum to exactly 1,000,000 units of 1e-6, by largest remainder."""
     total = sum(weights.values())
-    if total <= 0:
-        raise ValueError(f"weights {dict(weights)} sum to {total}; at least one must be above 0")
+    if not 0 < total < math.inf:
+        raise ValueError(f"weights {dict(weights)} sum to {total}; expected a finite sum above 0")
     exact = {key: weight / total * MICRO for key, weight in weights.items()}
     units = {key: int(value) for key, value in exact.items()}
     by_remainder = sorted(exact, key=lambda key: (round(units[key] - exact[key], 6), key))

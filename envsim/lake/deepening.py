@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import count
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from envsim.lake.joint import costs_to_go
 from envsim.lake.search import UNREACHABLE, LimitReached, Result, Solved, Unsolvable
 
 Cells = tuple[int, ...]
+MAX_COVERS = 5_000
+"""Ways to share what pairs cost beyond their distances that are tried."""
 
 
 def makespan(
@@ -276,18 +279,22 @@ def smallest_cover(weights: tuple[int, ...]) -> int:
     """The least that agents can go beyond their own distances if every two together go at least a weight beyond.
 
     ``weights`` are those of agents (0, 1), (0, 2), (1, 2), (0, 3), ... This is the edge-weighted vertex cover of Li et
-    al., "Improved Heuristics for Multi-Agent Path Finding with Conflict-Based Search", IJCAI 2019.
+    al., "Improved Heuristics for Multi-Agent Path Finding with Conflict-Based Search", IJCAI 2019. Where weights are so
+    large that all ways to share them cannot be tried, it is a bound from below: the largest weight, or all of them
+    together, in which each agent is counted agents - 1 times.
     """
     agents = next(k for k in count(2) if k * (k - 1) // 2 == len(weights))
+    rows = [weights[i * (i - 1) // 2 : i * (i + 1) // 2] for i in range(agents)]
+    if prod(max(row, default=0) + 1 for row in rows) > MAX_COVERS:
+        return max(*weights, -(-sum(weights) // (agents - 1)))
 
     def least(i: int, taken: tuple[int, ...]) -> int:
         if i < 0:
             return 0
-        row = weights[i * (i - 1) // 2 : i * (i + 1) // 2]
-        choices = range(taken[i], max(taken[i], *row, 0) + 1)
+        row = rows[i]
         return min(
             own + least(i - 1, tuple([max(low, weight - own) for low, weight in zip(taken, row, strict=False)]))
-            for own in choices
+            for own in range(taken[i], max(taken[i], *row, 0) + 1)
         )
 
     return least(agents - 1, (0,) * agents)

@@ -22,9 +22,10 @@ from envsim.api import (
 )
 from envsim.lake import config as configuration
 from envsim.lake import knobs, measure, sets, text
+from envsim.lake.chance import stream
 from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.film import film
-from envsim.lake.generate import generate, stream
+from envsim.lake.generate import generate
 from envsim.lake.grid import Board, Cell
 from envsim.lake.instance import LakeInstance, split_of_hash
 from envsim.lake.measure import certificate_of, mean

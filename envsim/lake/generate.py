@@ -1,8 +1,9 @@
 """Seeded generation of certified instances, stratified by split and by whether the instance needs a wait.
 
-A group is what shares size, agents, topology, placement and number of goals; each has a stream of its own. Holes are
-exactly as many as asked for. Drawing uses only ``random()`` of a Mersenne twister seeded by hash, so a seed gives the
-same bytes on any machine; a group of a plain lake is drawn the same whatever other groups there are.
+A group is what shares size, agents, topology, placement and number of goals. Each has a stream of its own, and its
+instances are distinct up to symmetry; two groups may hold the same. Holes are exactly as many as asked for. Drawing
+uses only ``random()`` of a Mersenne twister seeded by hash, so a seed gives the same bytes on any machine; a group of a
+plain lake is drawn the same whatever other groups there are.
 """
 
 from __future__ import annotations
@@ -17,26 +18,12 @@ from envsim.api import EnvsimError, Progress
 from envsim.lake.chance import shuffled, stream
 from envsim.lake.config import EnvConfig, cell_name
 from envsim.lake.instance import LakeInstance, canonical_hash, make_instance, split_of_hash
-from envsim.lake.layout import Kind, Layout, draw, lay_out
+from envsim.lake.layout import Kind, Layout, lay_out
 from envsim.lake.search import LimitReached, Solved, Unsolvable
 from envsim.lake.solver import Analysis, Limits
 from envsim.lake.yields import Quota, Tally, Task, analysed
 from envsim.lake.yields import judge as judge_yield
 from envsim.parallel import ordered
-
-__all__ = [
-    "Group",
-    "Quota",
-    "Tally",
-    "apportion",
-    "draw",
-    "fill",
-    "generate",
-    "generate_group",
-    "groups",
-    "shuffled",
-    "stream",
-]
 
 PATIENCE = 20
 """Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""

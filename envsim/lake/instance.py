@@ -8,19 +8,20 @@ what a map was drawn as, and how its answers are paid, are not. A field at its d
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from envsim.api import EnvsimError, Frozen, Instance
 from envsim.lake.grid import FREE, HOLE, Cell
 
 SPLIT_MODULUS = 16
+MAX_SHOWN = 60
+"""Longest value that an error repeats."""
 _RESERVED = ("anchor", "test", "validation", "probe", "benchmark")
 
 
@@ -228,26 +229,39 @@ def read_instances(path: Path) -> Iterator[LakeInstance]:
             yield instance
 
 
+class _Layout(BaseModel):
+    """The keys of a layout that people write, each of its exact type; other keys are for others."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    rows: list[str]
+    starts: list[Cell]
+    goals: list[Cell]
+    via: list[Cell] | None = None
+    topology: str = "random"
+    placement: str = "uniform"
+    success_rate: float = 1.0
+    shaping: float = 0.0
+
+
 def layout_from_json(text: str, where: str) -> LakeInstance:
     """An instance from JSON with at least rows, starts and goals; via cells and labels are read where they are given.
 
     Raises EnvsimError that begins with ``where``.
     """
     try:
-        data = json.loads(text)
-        rows, starts, goals = data["rows"], [tuple(c) for c in data["starts"]], [tuple(c) for c in data["goals"]]
-        via = None if data.get("via") is None else [tuple(c) for c in data["via"]]
-        labels: Any = {key: data[key] for key in Labels.__annotations__ if key in data}
-        return make_instance(rows, starts, goals, via=via, **labels)
-    except KeyError as error:
-        raise EnvsimError(f"{where}: key {error} is missing; expected rows, starts and goals") from error
-    except (ValueError, TypeError) as error:
+        layout = _Layout.model_validate_json(text)
+        return make_instance(**dict(layout))
+    except (ValidationError, EnvsimError) as error:
         raise EnvsimError(f"{where}: {_first(error)}") from error
 
 
-def _first(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        problem: Any = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        return f"{where}: {str(problem['msg']).removeprefix('Value error, ')}".removeprefix(": ")
-    return str(error)
+def _first(error: ValidationError | EnvsimError) -> str:
+    """The first problem in one line: where, what, and the value if it is short."""
+    if isinstance(error, EnvsimError):
+        return str(error)
+    problem: Any = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    value = repr(problem["input"])
+    shown = f" (got {value})" if len(value) <= MAX_SHOWN and problem["type"] != "missing" else ""
+    return f"{where}: {str(problem['msg']).removeprefix('Value error, ')}{shown}".removeprefix(": ")

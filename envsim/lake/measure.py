@@ -23,7 +23,7 @@ def mean(values: Sequence[float]) -> float:
 def certificate_of(instance: LakeInstance) -> Certificate:
     """The certificate. Raises EnvsimError if the instance has none."""
     if instance.certificate is None:
-        raise EnvsimError(f"instance {instance.id} has no certificate; certify it first (python -m envsim solve)")
+        raise EnvsimError(f"instance {instance.id} has no certificate; certify it first (envsim solve --certified)")
     return instance.certificate
 
 

@@ -23,6 +23,8 @@ FORMAL = frozenset({"parse_error", "wrong_agent_count", "wrong_start"})
 
 def grade(instance: LakeInstance, plan: Sequence[Sequence[Cell]], verdict: Verdict) -> Verdict:
     """The verdict with success under the instance's noise, progress, and the weight of progress."""
+    if verdict.valid and instance.success_rate == 1 and instance.shaping == 0:
+        return verdict
     update: dict[str, object] = {"shaping": instance.shaping}
     if not verdict.valid:
         update["progress"] = progress(instance.rows, instance.goals, plan, verdict, instance.via)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from envsim.api import EnvsimError
 from envsim.lake.grid import FREE, Cell
 from envsim.lake.instance import LakeInstance
 from envsim.lake.search import Solved
-from envsim.lake.solver import analyse, path_of
+from envsim.lake.solver import Analysis, analyse, path_of
 from envsim.lake.verifier import verify
 
 MOST_DELAYS = 2
@@ -35,38 +36,53 @@ TURNS: tuple[tuple[Turn, bool], ...] = (
 
 def reference_plan(instance: LakeInstance) -> list[list[Cell]]:
     """The makespan-optimal plan of the certificate, or a fresh one. Raises EnvsimError if there is none."""
-    certificate = instance.certificate or analyse(instance.rows, instance.starts, instance.goals).certificate()
+    certificate = instance.certificate or _analysed(instance).certificate()
     if certificate.plan is None:
         raise EnvsimError(f"instance {instance.id} is proven unsolvable; it has no reference answer")
     return [path_of(start, moves) for start, moves in zip(instance.starts, certificate.plan, strict=True)]
 
 
+def _analysed(instance: LakeInstance) -> Analysis:
+    return analyse(instance.rows, instance.starts, instance.goals, via=instance.via)
+
+
 def drawn_plan(instance: LakeInstance, seed: int) -> list[list[Cell]]:
     """One of the makespan-optimal plans, by seed; not uniformly. Raises EnvsimError if there is none."""
-    plan = _drawn(instance.rows, instance.starts, instance.goals, seed)
+    plan = _drawn(instance.rows, list(zip(*_stops(instance), strict=True)), seed)
     if plan is None:
         raise EnvsimError(f"instance {instance.id} has no optimal plan within the solver's limit")
     return plan
 
 
-def _drawn(rows: Sequence[str], starts: Sequence[Cell], goals: Sequence[Cell], seed: int) -> list[list[Cell]] | None:
+def _stops(instance: LakeInstance) -> list[list[Cell]]:
+    """The agents' starts, their via cells if any, and their goals."""
+    return [instance.starts, *([] if instance.via is None else [instance.via]), instance.goals]
+
+
+def _drawn(rows: Sequence[str], agents: Sequence[Sequence[Cell]], seed: int) -> list[list[Cell]] | None:
+    """An optimal plan by seed for agents given as (start, goal) or (start, via, goal)."""
+    if len(agents) == 1 and len(agents[0]) > 2:
+        # Alone, a shortest way to each stop is a shortest way.
+        legs = [_drawn(rows, [leg], seed) for leg in pairwise(agents[0])]
+        return [_joined([leg[0] for leg in legs if leg])] if all(legs) else None
     rng = random.Random(seed)
     height, width = len(rows), len(rows[0])
     turn, swapped = TURNS[int(rng.random() * len(TURNS))]
-    order = sorted(range(len(starts)), key=lambda _: rng.random())
+    order = sorted(range(len(agents)), key=lambda _: rng.random())
     there = {(r, c): turn((r, c), height, width) for r in range(height) for c in range(width)}
     back = {image: cell for cell, image in there.items()}
     shape = (width, height) if swapped else (height, width)
     marks = [[rows[p][q] for p, q in (back[r, c] for c in range(shape[1]))] for r in range(shape[0])]
-    solved = analyse(
-        ["".join(line) for line in marks],
-        [there[starts[agent]] for agent in order],
-        [there[goals[agent]] for agent in order],
-    ).makespan()
+    starts, *via, goals = [[there[cell] for cell in cells] for cells in zip(*(agents[a] for a in order), strict=True)]
+    solved = analyse(["".join(line) for line in marks], starts, goals, via=via[0] if via else None).makespan()
     if not isinstance(solved, Solved):
         return None
     paths = {agent: [back[divmod(v, shape[1])] for v in path] for agent, path in zip(order, solved.plan, strict=True)}
-    return [paths[agent] for agent in range(len(starts))]
+    return [paths[agent] for agent in range(len(agents))]
+
+
+def _joined(legs: Sequence[Sequence[Cell]]) -> list[Cell]:
+    return [*legs[0], *(cell for leg in legs[1:] for cell in leg[1:])]
 
 
 def demonstrated_plan(instance: LakeInstance, seed: int, careless: float = 0.0) -> list[list[Cell]]:
@@ -82,8 +98,7 @@ def demonstrated_plan(instance: LakeInstance, seed: int, careless: float = 0.0) 
     tasks = [[agent] for agent in range(instance.agents)] if alone else [list(range(instance.agents))]
     plan: list[list[Cell]] = []
     for agents in tasks:
-        starts, goals = [instance.starts[a] for a in agents], [instance.goals[a] for a in agents]
-        paths = _drawn(rows, starts, goals, seed)
+        paths = _drawn(rows, [[cells[a] for cells in _stops(instance)] for a in agents], seed)
         if paths is None:
             raise EnvsimError(f"instance {instance.id} has no optimal plan within the solver's limit")
         plan += paths
@@ -94,6 +109,6 @@ def demonstrated_plan(instance: LakeInstance, seed: int, careless: float = 0.0) 
         step = int(rng.random() * (len(plan[agent]) - 1)) if len(plan[agent]) > 1 else 0
         path = plan[agent]
         delayed = [*plan[:agent], [*path[: step + 1], *path[step:]], *plan[agent + 1 :]]
-        if verify(instance.rows, instance.starts, instance.goals, delayed).valid:
+        if verify(instance.rows, instance.starts, instance.goals, delayed, via=instance.via).valid:
             plan = delayed
     return plan

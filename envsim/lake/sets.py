@@ -20,10 +20,12 @@ from typing import TypeVar
 from pydantic import Field
 
 from envsim.api import EnvsimError, Frozen, Progress
+from envsim.lake.chance import shuffled, stream
 from envsim.lake.config import nearest
-from envsim.lake.generate import Quota, fill, shuffled, stream
+from envsim.lake.generate import fill
 from envsim.lake.instance import LakeInstance, dump_instances, read_instances
 from envsim.lake.solver import Limits
+from envsim.lake.yields import Quota
 
 SETS_FILE = Path(__file__).with_name("sets.json")
 STRATIFIED = ("anchor", "test", "validation")

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envsim.api import EnvsimError
-from envsim.lake.generate import draw, stream
+from envsim.lake.chance import stream
 from envsim.lake.grid import FREE, Board, Cell
 from envsim.lake.instance import LakeInstance, check_layout
+from envsim.lake.layout import draw
 
 LEFT, DOWN, RIGHT, UP, STAY = ACTIONS = range(5)
 """FrozenLake's four, in its order, and ``STAY``."""

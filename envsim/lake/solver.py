@@ -19,6 +19,8 @@ from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvab
 from envsim.lake.verifier import costs, first_fault, has_wait
 
 LIMIT = 200_000
+PAIR_LIMIT = 4_000_000
+"""For two agents, where a state is a bit."""
 MOVES = {(0, -1): "L", (1, 0): "D", (0, 1): "R", (-1, 0): "U", (0, 0): "S"}
 _STEPS = {letter: step for step, letter in MOVES.items()}
 
@@ -226,4 +228,6 @@ def analyse(
     columns = len(rows[0])
     s, g = ([r * columns + c for r, c in cells] for cells in (starts, goals))
     stops = None if via is None else [r * columns + c for r, c in via]
-    return Analysis(Board.of(rows), rows, s, g, limits or Limits(), via=stops)
+    if limits is None:
+        limits = Limits(PAIR_LIMIT, PAIR_LIMIT) if len(starts) == 2 else Limits()
+    return Analysis(Board.of(rows), rows, s, g, limits, via=stops)

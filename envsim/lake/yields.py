@@ -23,6 +23,8 @@ JUDGE_DRAWS_AFTER = 2_000
 TRIAL_DRAWS = 100
 """Draws on which a remedy for unsolvable mass is tried."""
 WAIT_TRIAL_DRAWS = 400
+TRIAL_LIMITS = Limits(makespan=2_000, soc=2_000)
+"""A refusal should not cost more than what it saves; a trial that this leaves open counts as solvable."""
 MARGIN = 1.5
 """A remedy is named if it is better than the bound by this factor: its rate is that of a sample."""
 
@@ -98,8 +100,9 @@ def judge(tally: Tally, waiting: set[Quota], task: Task, effort: float) -> None:
                 False: ("need no wait", f"raise wait_ratio of {cell}, or lower its hole_ratio"),
                 None: ("are solved within the limit", f"lower hole_ratio of {cell} or the number of agents"),
             }[quota[1]]
+            left_open = f", {tally.open} left open by the solver's limit" if tally.open else ""
             raise YieldError(
-                f"{task}: {hits} of {draws} draws {kind} ({hits / draws:.2%}), expected at least 1 in "
+                f"{task}: {hits} of {draws} draws {kind} ({hits / draws:.2%}{left_open}), expected at least 1 in "
                 f"{most_draws:g}; {remedy}{_wait_remedies(task, quota[1], 1 / most_draws)}",
                 cell=cell,
                 rate=hits / draws,
@@ -149,7 +152,7 @@ def _solvable_rate(task: Task) -> float:
     solvable = 0
     for _ in range(TRIAL_DRAWS):
         layout = lay_out(rng, task.size, task.agents, task.holes[0], task.kind)
-        solvable += layout is not None and not isinstance(analysed(layout, task.limits).makespan(), Unsolvable)
+        solvable += layout is not None and not isinstance(analysed(layout, TRIAL_LIMITS).makespan(), Unsolvable)
     return solvable / TRIAL_DRAWS
 
 
@@ -169,7 +172,7 @@ def _quota_rate(task: Task, needs_wait: bool | None) -> float:
         layout = lay_out(rng, task.size, task.agents, task.holes[0], task.kind)
         if layout is None:
             continue
-        analysis = analysed(layout, task.limits)
+        analysis = analysed(layout, TRIAL_LIMITS)
         if needs_wait is None:
             hits += not isinstance(analysis.makespan(), LimitReached | Unsolvable)
         else:

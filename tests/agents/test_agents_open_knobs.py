@@ -239,11 +239,8 @@ def test_prompts_without_open_knobs_do_not_speak_of_them(roles: dict[str, RoleSp
         assert word not in text
 
 
-def test_a_small_models_prompt_names_the_choices_that_there_are(roles: dict[str, RoleSpec]) -> None:
-    plain = rendered(roles, "config_designer", "compact", evidence_of(LAKE, RATES))
-    text = rendered(roles, "config_designer", "compact", open_evidence())
-    assert text.startswith(plain)
-    added = text.removeprefix(plain).split("\n")
-    assert "knob topology.rooms 50" in added
-    assert "knob shaping 10" in added
-    assert not any("corridor" in line for line in added)
+@pytest.mark.parametrize("name", ROLES)
+def test_a_small_models_prompts_stay_as_it_learnt_them(roles: dict[str, RoleSpec], name: str) -> None:
+    """The embedded model answers in a form of its own; lines that it has never seen cost it that form."""
+    plain, opened = evidence_of(LAKE, RATES), open_evidence()
+    assert rendered(roles, name, "compact", opened) == rendered(roles, name, "compact", plain)

@@ -8,8 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from envsim.lake.generate import draw, stream
+from envsim.lake.chance import stream
 from envsim.lake.grid import Board
+from envsim.lake.layout import draw
 
 DATA = Path(__file__).parent / "data"
 Layout = tuple[Board, list[str], list[int], list[int]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from envsim_cases import Layout, layouts
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from envsim.lake.cbs import Conflict, cbs, first_conflict, split
 from envsim.lake.deepening import smallest_cover
@@ -73,3 +76,13 @@ def test_the_smallest_cover_is_the_smallest() -> None:
     assert smallest_cover((1, 1, 1)) == 2
     assert smallest_cover((2, 0, 0)) == 2
     assert smallest_cover((1, 0, 0, 0, 0, 1)) == 2
+    assert smallest_cover((100, 300, 120)) == 300
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=6, max_size=6))
+def test_the_cover_of_four_agents_equals_trying_everything(weights: list[int]) -> None:
+    pairs = [(j, i) for i in range(4) for j in range(i)]
+    shares = product(range(4), repeat=4)
+    best = min(sum(x) for x in shares if all(x[j] + x[i] >= w for (j, i), w in zip(pairs, weights, strict=True)))
+    assert smallest_cover(tuple(weights)) == best

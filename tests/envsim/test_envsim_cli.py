@@ -151,6 +151,7 @@ def test_good_rows_before_a_bad_one_are_answered(tmp_path: Path, capsys: pytest.
         ({"starts": [[0, 0], [0, 0]]}, ":1: two agents share a start"),
         ({"starts": [[0, 0]]}, ":1: 1 starts and 2 goals"),
         ({"starts": [[0, 0], [0, 2.0]]}, ":1: starts.1.1: Input should be a valid integer (got 2.0)"),
+        ({"starts": [[0, 0], 3]}, ":1: starts.1: expected a cell [row, column] (got 3)"),
         ({"starts": "00"}, ":1: starts: Input should be a valid list (got '00')"),
         ({"via": [[0, 0]]}, ":1: 1 via cells for 2 agents"),
         ({"variant": "fly"}, ":1: variant: Input should be 'disappear_at_goal' (got 'fly')"),

@@ -132,6 +132,9 @@ def test_schema_is_closed() -> None:
     schema = EnvConfig.model_json_schema()
     assert schema["additionalProperties"] is False
     assert schema["properties"]["sizes"]["propertyNames"]["enum"] == [str(n) for n in SIZES]
+    assert schema["properties"]["topology"]["propertyNames"]["enum"] == ["random", "rooms", "corridor", "warehouse"]
+    assert schema["properties"]["goals"]["propertyNames"]["enum"] == ["1", "2"]
+    assert all(schema["properties"][name]["description"] for name in KNOB_GROUPS)
 
 
 DEFAULT_HASH = "7eed8d0cda48e84adbe19d0311fd15c3659affcc5366b891b6ac430d317889c3"
@@ -218,6 +221,24 @@ def test_errors_of_opt_in_fields_name_field_value_and_bound(data: Any, words: li
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+WEIGHTS_OF_NOTHING = [{"rooms": "x"}, {"2.5": 1}, {"rooms": 10**400}, {"random": 1, "rooms": 1e308, "corridor": 1e308}]
+ODD_WEIGHTS = [{"rooms": 1}, {"far": True}, {"2": 1}, {1: 1, 2: 0}, {"3": 1e-9, "2": 1}, {"random": 1, "rooms": 1e-300}]
+NO_WEIGHTS: list[Any] = [None, True, 1, -1, 0.5, float("inf"), float("nan"), 10**400, "x", "1", [], {}, [1]]
+ODD = st.sampled_from([*NO_WEIGHTS, *WEIGHTS_OF_NOTHING, *ODD_WEIGHTS])
+
+
+@given(st.dictionaries(st.sampled_from([*KNOB_GROUPS, "sizes"]), ODD))
+def test_odd_values_are_a_sound_configuration_or_one_line(data: dict[str, Any]) -> None:
+    try:
+        config = parse_config(data)
+    except EnvsimError as error:
+        lines = str(error).count("\n")
+    else:
+        lines = 0
+        assert parse_config(json.loads(config.model_dump_json())) == config
+    assert lines == 0
 
 
 def test_a_knob_of_a_closed_group_says_which_group_to_open() -> None:

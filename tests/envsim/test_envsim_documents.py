@@ -62,3 +62,13 @@ def test_no_text_gets_past_the_reader_as_another_error(text: str) -> None:
     for parse in (parse_yaml, parse_json):
         with suppress(DocumentError):
             parse(text, "x")
+
+
+def test_json_of_people_may_not_say_a_thing_twice() -> None:
+    text = '{"a": 1, "b": {"c": 1, "c": 2}}'
+    assert parse_json(text, "here") == {"a": 1, "b": {"c": 2}}
+    with pytest.raises(DocumentError, match=r"^here is no valid JSON: the key 'c' is written twice"):
+        parse_json(text, "here", unique=True)
+    with pytest.raises(DocumentError, match="NaN is no JSON number"):
+        parse_json("[NaN]", "here", unique=True)
+    assert parse_json('{"a": {"b": [1]}}', "here", unique=True) == {"a": {"b": [1]}}

@@ -21,7 +21,8 @@ LAKE = Lake()
 INSTANCES: list[LakeInstance] = LAKE.generate(EnvConfig(), 24, 5).instances
 SMALL = [instance for instance in INSTANCES if instance.size <= 5]
 LAYOUTS: list[dict[str, Any]] = [
-    {"name": f"l{i}", "rows": s.rows, "starts": s.starts, "goals": s.goals} for i, s in enumerate(SMALL)
+    {"name": f"l{i}", "rows": s.rows, "starts": s.starts, "goals": s.goals} | ({"via": s.goals[::-1]} if i % 3 else {})
+    for i, s in enumerate(SMALL)
 ]
 
 
@@ -180,6 +181,7 @@ def test_a_thousand_files(tmp_path: Path, part: int, capsys: pytest.CaptureFixtu
         ["generate", "--n", "0"],
         ["generate", "--n", "-3"],
         ["generate", "--n", "1e3"],
+        ["generate", "--n", "9" * 15],
         ["generate", "--config", "."],
         ["generate", "--config", "missing.yaml"],
         ["generate", "--split", "nothing"],

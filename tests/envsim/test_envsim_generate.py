@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envsim.api import SPLITS, EnvsimError, YieldError
+from envsim.lake.chance import stream
 from envsim.lake.config import EnvConfig, cell_name
 from envsim.lake.environment import Lake
-from envsim.lake.generate import apportion, fill, stream
+from envsim.lake.generate import apportion, fill
 from envsim.lake.instance import make_instance
 from envsim.lake.solver import analyse
 

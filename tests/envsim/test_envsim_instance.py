@@ -202,3 +202,21 @@ def test_instances_are_frozen_and_closed() -> None:
         instance.size = 4  # type: ignore[misc]
     with pytest.raises(ValidationError):
         LakeInstance.model_validate(instance.model_dump() | {"size": 4})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"via": [[0]]}, "x: via.0.1: Field required"),
+        ({"via": [[0, True]]}, "x: via.0.1: Input should be a valid integer (got True)"),
+        ({"via": [[0, 9]]}, "x: via cell of agent 0 is (0,9), outside the 1x2 map"),
+        ({"starts": 5}, "x: starts: Input should be a valid array (got 5)"),
+        ({"success_rate": 2}, "x: success_rate: Input should be less than or equal to 1 (got 2.0)"),
+        ({"topology": 3}, "x: topology: Input should be a valid string (got 3)"),
+    ],
+)
+def test_bare_layouts_say_what_is_wrong_and_where(changes: dict[str, object], words: str) -> None:
+    bare = {"rows": [".."], "starts": [[0, 0]], "goals": [[0, 1]], "name": "other keys are for others"}
+    with pytest.raises(EnvsimError) as caught:
+        layout_from_json(json.dumps(bare | changes), "x")
+    assert str(caught.value) == words

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from envsim.api import EnvsimError
 from envsim.lake.grid import Cell
-from envsim.lake.noise import CAUSES, DIRECTIONS, ROLLOUTS, success_probability, wilson
+from envsim.lake.noise import ROLLOUTS, success_probability
+from envsim.lake.slip_sampled import wilson
+from envsim.lake.slips import CAUSES, DIRECTIONS
 from envsim.lake.verifier import verify
 
 OPEN = ["....", "....", "....", "...."]
@@ -230,5 +232,15 @@ def test_bad_input_is_named(plan: list[list[Cell]], q: float, exact: bool | None
 def test_three_agents_are_not_computed_exactly() -> None:
     plan = [[(0, 0)], [(1, 1)], [(2, 2)]]
     starts = [path[0] for path in plan]
-    with pytest.raises(EnvsimError, match="3 agents cannot be computed exactly"):
+    with pytest.raises(EnvsimError, match="3 agents on 4x4 cannot be computed exactly"):
         success_probability(OPEN, starts, starts, plan, 0.9, exact=True)
+
+
+def test_large_maps_are_sampled() -> None:
+    rows = ["." * 60] * 50
+    plan = [[(20, c) for c in range(20, 25)], [(30, c) for c in range(20, 25)]]
+    found = success_probability(rows, [p[0] for p in plan], [p[-1] for p in plan], plan, 0.95, key="large")
+    assert found.interval is not None
+    assert found.interval[0] <= 0.95**8 + 0.02
+    with pytest.raises(EnvsimError, match="2 agents on 50x60 cannot be computed exactly"):
+        success_probability(rows, [p[0] for p in plan], [p[-1] for p in plan], plan, 0.95, exact=True)

@@ -19,7 +19,7 @@ from envsim.lake.progress import progress
 from envsim.lake.verifier import OUTCOMES, verify
 
 LAKE = Lake()
-TASKS = LAKE.frozen_set("validation")[::16]
+TASKS = LAKE.generate(LAKE.default_config(), 48, 5, split="validation").instances
 ROWS = ["....", ".@..", "...."]
 
 

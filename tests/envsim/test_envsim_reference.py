@@ -6,7 +6,8 @@ from collections import Counter
 from itertools import pairwise
 
 from envsim import registry
-from envsim.lake.reference import TURNS, drawn_plan
+from envsim.lake.config import EnvConfig
+from envsim.lake.reference import TURNS, drawn_plan, reference_plan
 from envsim.lake.text import render
 
 LAKE = registry.get("lake")
@@ -49,6 +50,23 @@ def test_a_careless_demonstrator_overlooks_holes_and_agents() -> None:
     assert set(outcomes[1.0]) <= {"optimal", *faults}
     assert 0 < sum(outcomes[0.5][f] for f in faults) < sum(outcomes[1.0][f] for f in faults)
     assert all(outcomes[1.0][f] for f in ("hole", "vertex_conflict"))
+
+
+def test_plans_with_two_goals_an_agent_visit_both() -> None:
+    asked = EnvConfig.model_validate(EnvConfig().model_dump() | {"goals": {2: 1}})
+    outcomes: dict[float, Counter[str]] = {0.0: Counter(), 1.0: Counter()}
+    for instance in LAKE.generate(asked, 48, 8).instances:
+        assert instance.via is not None
+        assert all(LAKE.score(instance, render(drawn_plan(instance, seed), "compact")).optimal for seed in range(4))
+        bare = instance.model_copy(update={"certificate": None})
+        assert LAKE.score(instance, render(reference_plan(bare), "compact")).optimal
+        for careless, seen in outcomes.items():
+            seen.update(
+                LAKE.score(instance, LAKE.demonstration(instance, "compact", s, careless)).outcome for s in (0, 1)
+            )
+    assert set(outcomes[0.0]) <= {"optimal", "valid_suboptimal"}
+    assert set(outcomes[1.0]) <= {"optimal", "hole", "vertex_conflict", "edge_conflict"}
+    assert outcomes[1.0]["hole"]
 
 
 def test_turns_keep_neighbours_and_are_all_different() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy import Toy
+from toy import Toy, ToyInstance
 
+from envsim.api import Verdict
 from trainer.evaluate import (
     CHUNK,
     EvaluationError,
@@ -61,6 +62,36 @@ def run(directory: Path, policy: Scripted, n: int = 300, **changes: Any) -> Eval
 
 def same(report: EvalReport) -> dict[str, Any]:
     return report.model_dump(exclude={"seconds"})
+
+
+class Noisy(Toy):
+    """Moves slip in every other task: a valid answer there succeeds half of the time."""
+
+    def score(self, instance: ToyInstance, answer: str) -> Verdict:
+        verdict = super().score(instance, answer)
+        worth = {"success": 0.5, "success_interval": (0.4, 0.6)} if verdict.valid and instance.number % 2 else {}
+        return verdict.model_copy(update=worth)
+
+
+def test_rollouts_and_report_carry_success_where_tasks_are_noisy(tmp_path: Path) -> None:
+    toy = Noisy()
+    report = evaluate(
+        Scripted(), toy, toy.instances(40), set_name="anchor", model_sha256="m", style="compact", generation=GREEDY,
+        directory=tmp_path,
+    )  # fmt: skip
+    rows = read_rollouts(rollouts_path(tmp_path, "anchor"))
+    assert {row.success for row in rows if row.cell == "odd" and row.valid} == {0.5}
+    assert {row.success_interval for row in rows if row.cell == "odd" and row.valid} == {(0.4, 0.6)}
+    assert {row.success for row in rows if row.cell == "even" or not row.valid} == {None}
+    assert report.cells["odd"].success == 0.5
+    assert report.cells["even"].success is None
+    assert EvalReport.model_validate_json(report_path(tmp_path, "anchor").read_bytes()) == report
+
+
+def test_without_noise_files_read_as_ever(tmp_path: Path) -> None:
+    run(tmp_path, Scripted())
+    written = [path.read_text() for path in (rollouts_path(tmp_path, "anchor"), report_path(tmp_path, "anchor"))]
+    assert not any("success" in text for text in written)
 
 
 def test_the_report_is_the_mean_over_cells(tmp_path: Path) -> None:
