@@ -154,7 +154,7 @@ def _rival(figure: Figure | None) -> str:
 
 
 def _spreading(spreading: Spreading) -> Iterator[str]:
-    processes, best = spreading.processes, spreading.seconds_together.index(min(spreading.seconds_together))
+    processes = spreading.processes
     yield ""
     yield (
         f"generating {spreading.instances:,} instances, the same ones, wall time, best of {len(spreading.capacity)} in "
@@ -165,7 +165,7 @@ def _spreading(spreading: Spreading) -> Iterator[str]:
         f"{spreading.ratio:.2f} times as fast, {spreading.efficiency:.2f} of {processes}"
     )
     yield (
-        f"(just before, {processes} processes that only count got {spreading.capacity[best]:.2f} times as far as one; "
+        f"(just before, {processes} processes that only count got {spreading.at_hand():.2f} times as far as one; "
         f"{processes:.2f} if nobody else is busy)"
     )
 
