@@ -98,7 +98,7 @@ def plot(data: Data, label: str, ticks: dict[float, str], along: Callable[[Point
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     both[0].set_ylabel("milliseconds a layout")
     handles, names = both[0].get_legend_handles_labels()
-    both[0].legend(handles[::-1], names[::-1], frameon=False, loc="upper left", fontsize=9)
+    figure.legend(handles, names, frameon=False, loc="outside upper left", ncols=len(names), fontsize=9.5)
     return figure
 
 
