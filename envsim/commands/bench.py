@@ -112,11 +112,11 @@ def lines(report: Report) -> Iterator[str]:
         yield "one core: nothing to spread generation over"
     if report.goals:
         yield ""
-        yield f"{'goal':<78}{'at least':>10}{'measured':>10}"
+        yield f"{'goal':<78}{'at least':>10}{'measured':>14}"
         for goal in report.goals:
             measured = "not measured" if goal.measured is None else _number(goal.measured)
             missed = "  missed" if goal.met is False else ""
-            yield f"{goal.what:<78}{_number(goal.at_least):>10}{measured:>10}{missed}"
+            yield f"{goal.what:<78}{_number(goal.at_least):>10}{measured:>14}{missed}"
 
 
 def _solving(report: Report) -> Iterator[str]:
