@@ -16,7 +16,7 @@ from itertools import product
 
 from envsim.api import EnvsimError, Progress
 from envsim.lake.chance import shuffled, stream
-from envsim.lake.config import EnvConfig, cell_name
+from envsim.lake.config import SIZES, EnvConfig, cell_name
 from envsim.lake.instance import LakeInstance, canonical_hash, make_instance, split_of_hash
 from envsim.lake.layout import Kind, Layout, lay_out
 from envsim.lake.search import LimitReached, Solved, Unsolvable
@@ -29,6 +29,8 @@ PATIENCE = 20
 """Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""
 WAIT_WEIGHT = 10
 """What an instance that needs a wait costs beside another one, roughly: so many more draws find none."""
+CROWDED = 8
+"""How much longer the smallest lakes take than their size says: there are so few that most draws repeat one."""
 
 
 def fill(
@@ -163,7 +165,9 @@ class Group:
 
     def weight(self) -> float:
         """A guess at what the group costs, to spread the groups over processes."""
-        return (self.count + WAIT_WEIGHT * self.waiting) * self.size * self.agents**2
+        drawn = self.count + WAIT_WEIGHT * self.waiting
+        repeats = CROWDED if self.size == min(SIZES) and self.agents == 2 else 1
+        return drawn * self.size**2 * self.agents**2 * repeats
 
     def stream(self, seed: int, split: str) -> random.Random:
         """The group's own stream; a plain lake's is named by size and agents alone."""
