@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from envsim.api import EnvsimError, Style
 from envsim.commands import Commands, described
-from envsim.commands.reading import SOURCE, documents, instances, validated
+from envsim.commands.reading import SOURCE, documents, instances
 from envsim.commands.writing import refuse_existing
+from envsim.lake.rows import validated
 from envsim.lake.scoring import AnswerRow, as_text, grade, prompts, score
 from envsim.registry import get
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from envsim.api import EnvsimError, Replay
 from envsim.commands import Commands, described
-from envsim.commands.reading import SOURCE, add_agents, documents, instances, validated
+from envsim.commands.questions import certified
+from envsim.commands.reading import SOURCE, add_agents, documents, instances
 from envsim.commands.writing import refuse_existing
 from envsim.lake.draw import draw_instance, draw_replay
 from envsim.lake.environment import Lake
 from envsim.lake.film import film
 from envsim.lake.instance import LakeInstance
+from envsim.lake.rows import validated
 from envsim.lake.scoring import AnswerRow
 from envsim.lake.svg import svg
 
@@ -57,7 +59,10 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Draw it."""
     _check(options)
-    text = _drawn(options, _chosen(options))
+    instance = _chosen(options)
+    if options.format != "svg":
+        instance = _certified(instance, needed=options.plan)
+    text = _drawn(options, instance)
     if options.out is None:
         sys.stdout.write(text)
     else:
@@ -88,6 +93,18 @@ def _chosen(options: argparse.Namespace) -> LakeInstance:
             return instance
     wanted = f"index {options.index}" if options.id is None else f"id {options.id!r}"
     raise EnvsimError(f"{options.file} has no instance of {wanted}; it has {len(found)}")
+
+
+def _certified(instance: LakeInstance, *, needed: bool) -> LakeInstance:
+    """What is drawn says what is proved of it. Raises EnvsimError if a plan is needed and none is within bounds."""
+    if instance.certificate is not None:
+        return instance
+    try:
+        return certified(instance, None)
+    except EnvsimError:
+        if needed:
+            raise
+        return instance
 
 
 def _drawn(options: argparse.Namespace, instance: LakeInstance) -> str:

@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
     if not options.certified:
-        for where, name, layout in layouts(options.file, options.agents):
-            print(solution(name, checked(layout, where), options.node_limit).line())
+        for where, name, layout, certificate in layouts(options.file, options.agents):
+            print(solution(name, checked(layout, where), options.node_limit, certificate).line())
         return
     for where, instance in each_instance(options.file, options.agents):
         try:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 from typing import Any, Protocol, TypeVar
 
 from envsim.api import SPLITS, EnvsimError
@@ -14,10 +15,14 @@ from envsim.lake.config import MIXTURES, EnvConfig, nearest, parse_config
 from envsim.lake.generate import generate
 from envsim.lake.grid import Cell
 from envsim.lake.instance import LakeInstance, make_instance
-from envsim.lake.solver import analyse
+from envsim.lake.search import LimitReached
+from envsim.lake.solver import Limits, analyse
 
 Layout = tuple[list[str], list[Cell], list[Cell]]
 K = TypeVar("K")
+MAX_CELLS = 128 * 128
+MAX_JOINT_CELLS = 2**20
+"""Of all pairs of agents together, for an instance that is certified here: a second or two."""
 
 MAPS: dict[str, Layout] = {
     "4x4": (["....", ".@.@", "...@", "@..."], [(0, 0), (3, 3)], [(3, 3), (0, 0)]),
@@ -140,7 +145,7 @@ def source(
     if len(given) > 1:
         raise EnvsimError(f"{' and '.join(given)} are given; expected one of instance, map_name and config")
     if instance is not None:
-        return Fixed(instance)
+        return Fixed(certified(instance))
     if config is not None:
         parsed = config if isinstance(config, EnvConfig) else parse_config(config)
         if len(parsed.agents) > 1:
@@ -156,11 +161,26 @@ def source(
     return Fixed(_named(name))
 
 
+def certified(instance: LakeInstance) -> LakeInstance:
+    """The instance with a certificate, so that an optimal episode can be told from another.
+
+    As it is if it has one, or if proving one would take more than a moment.
+    """
+    cells, agents = len(instance.rows) * len(instance.rows[0]), instance.agents
+    if instance.certificate is not None or cells > MAX_CELLS or (instance.via is not None and agents != 2):
+        return instance
+    limits = Limits.affordable(agents)
+    analysis = analyse(instance.rows, instance.starts, instance.goals, limits, via=instance.via)
+    if analysis.collides and max(1, comb(agents, 2)) * cells**2 > MAX_JOINT_CELLS:
+        return instance
+    if isinstance(analysis.makespan(), LimitReached):
+        return instance
+    return instance.model_copy(update={"certificate": analysis.certificate()})
+
+
 @lru_cache(maxsize=len(MAPS))
 def _named(name: str) -> LakeInstance:
-    """Certified, so that an optimal episode can be told from another."""
-    rows, starts, goals = MAPS[name]
-    return make_instance(rows, starts, goals, analyse(rows, starts, goals).certificate())
+    return certified(make_instance(*MAPS[name]))
 
 
 def _picked(rng: random.Random, weights: Mapping[K, float]) -> K:

@@ -14,6 +14,7 @@ import yaml
 from envsim_cases import DATA, oracle
 
 from envsim.__main__ import COMMANDS, main
+from envsim.commands import questions
 from envsim.formats.hub import load
 from envsim.formats.movingai import read_scenario, write_map, write_scenario
 from envsim.lake import sets
@@ -275,6 +276,12 @@ def test_generate_certify_and_export(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"certificate": {"plan": ["", ""]}}, "plan is goal_not_reached"),
         ({"certificate": {"makespan": 99}}, "of makespan 99"),
         ({"certificate": {"distances": []}}, "0 distances for 2 agents"),
+        ({"certificate": {"distances": [2, 3]}}, "distances are [2, 3]; expected [2, 2]"),
+        ({"certificate": {"paths_collide": False}}, "paths_collide is False; expected True"),
+        ({"certificate": {"solvable": False}}, "solvable is False; expected solvable iff with a plan"),
+        ({"certificate": {"sum_of_costs": 7}}, "sum_of_costs is 7; expected from 4 to 6"),
+        ({"certificate": {"sum_of_costs": 5}}, "coordination_cost is 2; expected"),
+        ({"certificate": {"sum_of_costs_at_makespan": 9}}, "sum_of_costs_at_makespan is 9; expected 6"),
     ],
 )
 def test_instances_that_contradict_themselves(
@@ -283,9 +290,55 @@ def test_instances_that_contradict_themselves(
     (row,) = _lines(capsys, "solve", _jsonl(tmp_path / "in.jsonl", LAYOUT), "--certified")
     changed = row | change | ({"certificate": row["certificate"] | change.get("certificate", {})})
     path = _jsonl(tmp_path / "changed.jsonl", row, changed)
-    printed = _refused(capsys, "export", path, "--out", tmp_path / "out")
-    assert says in printed
-    assert f"{path}:2: " in printed
+    planned = _jsonl(tmp_path / "planned.jsonl", *[r | {"plan": [[[0, 0]], [[0, 2]]]} for r in (row, changed)])
+    for file, *command in ((path, "export", path, "--out", tmp_path / "out"), (path, "solve", path)):
+        printed = _refused(capsys, *command)
+        assert says in printed
+        assert f"{file}:2: " in printed
+    assert f"{planned}:2: " in _refused(capsys, "verify", planned)
+
+
+def test_what_a_row_carries_is_not_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``solve`` and ``verify`` repeat a certificate, look for what it leaves open, and say so where both disagree."""
+    (row,) = _lines(capsys, "solve", _jsonl(tmp_path / "in.jsonl", LAYOUT), "--certified")
+    certificate = row["certificate"]
+    gap = {"sum_of_costs": None, "coordination_cost": None, "sum_of_costs_at_makespan": None, "needs_wait_soc": None}
+    open_ = row | {"certificate": certificate | gap, "note": "keys that are not known are left alone"}
+    path = _jsonl(tmp_path / "rows.jsonl", row, open_)
+    whole, found = _lines(capsys, "solve", path)
+    assert whole == found
+    assert (whole["status"], whole["makespan"], whole["sum_of_costs"]) == ("solved", 4, 6)
+    assert _lines(capsys, "solve", path, "--certified")[1]["certificate"] == certificate
+    planned = _jsonl(tmp_path / "planned.jsonl", row | {"plan": whole["paths"]})
+    with monkeypatch.context() as patched:
+        patched.setattr(questions, "_asked", lambda *_: "nobody is asked")
+        assert _lines(capsys, "solve", _jsonl(tmp_path / "one.jsonl", row)) == [whole]
+        assert _lines(capsys, "solve", path)[1]["open"] == ["sum_of_costs", "needs_wait_soc"]
+        assert [line["verdict"] for line in _lines(capsys, "verify", planned)] == ["optimal"]
+    longer = {"plan": ["S" + moves for moves in certificate["plan"]], "makespan": certificate["makespan"] + 1}
+    worse = row | {"plan": whole["paths"], "certificate": certificate | longer | {"sum_of_costs_at_makespan": None}}
+    assert "below the certified optimum" in _refused(capsys, "verify", _jsonl(tmp_path / "worse.jsonl", worse))
+    missing = worse | {"certificate": worse["certificate"] | gap}
+    said = _refused(capsys, "solve", _jsonl(tmp_path / "missing.jsonl", missing), "--certified")
+    assert "makespan is 5, the solver that it is 4" in said
+
+
+@pytest.mark.parametrize("bound", ["MAX_JOINT_CELLS", "MAX_TABLES"])
+def test_certificates_by_plain_search(
+    tmp_path: Path, bound: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _jsonl(
+        tmp_path / "in.jsonl", LAYOUT, {"rows": ["...."], "starts": [[0, 0], [0, 3]], "goals": [[0, 3], [0, 0]]}
+    )
+    tables = _lines(capsys, "solve", path, "--certified")
+    monkeypatch.setattr(questions, bound, 0)
+    for by_tables, by_search in zip(tables, _lines(capsys, "solve", path, "--certified"), strict=True):
+        loose = {"plan", "sum_of_costs_at_makespan", "reference_has_wait"}
+        pair = [{k: v for k, v in row["certificate"].items() if k not in loose} for row in (by_tables, by_search)]
+        assert pair[0] == pair[1]
+    assert "raise --node-limit" in _refused(capsys, "solve", path, "--certified", "--node-limit", 1)
 
 
 def test_bad_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from gymnasium.utils.env_checker import check_env
 
 import envsim.faces
 from envsim.api import EnvsimError
+from envsim.faces import source
 from envsim.faces.gymnasium_env import LakeEnv
 from envsim.faces.pettingzoo_env import LakeParallelEnv, env
 from envsim.faces.picture import COLOURS, FAULT, cell_pixels
@@ -69,6 +70,26 @@ def solution(instance: LakeInstance) -> Iterator[list[int]]:
     assert instance.certificate.plan is not None
     for step in zip(*instance.certificate.plan, strict=True):
         yield [LETTERS[letter] for letter in step]
+
+
+# --- optima of instances that bring no certificate
+
+
+def test_an_optimal_plan_is_optimal_whoever_brings_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = make_instance(*MAPS["passing"])
+
+    def outcome() -> str:
+        made = LakeEnv(instance=bare)
+        made.reset()
+        info: dict[str, Any] = {}
+        for actions in solution(certified("passing")):
+            *_, info = made.step(np.array(actions))
+        return str(info["outcome"])
+
+    assert outcome() == "optimal"
+    # Where proving it would take too long, nothing is said of the optimum.
+    monkeypatch.setattr(source, "MAX_JOINT_CELLS", 0)
+    assert outcome() == "valid"
 
 
 # --- the official checkers

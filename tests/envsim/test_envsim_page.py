@@ -8,13 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from envsim_cases import DATA
 
 from envsim.__main__ import COMMANDS, main
-from envsim.lake.verifier import OUTCOMES, verify
+from envsim.lake.verifier import OUTCOMES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "envsim.md").read_text(encoding="utf-8")
@@ -39,16 +38,6 @@ def _run(script: str, directory: Path) -> str:
     return done.stdout
 
 
-def _check_paths(line: dict[str, Any], shown: dict[str, Any]) -> None:
-    """There may be several optimal plans; whichever is printed, and whichever is shown, must be one."""
-    for row in (line, shown):
-        plan = [[(r, c) for r, c in path] for path in row.pop("paths", [])]
-        if plan:
-            starts, goals = [path[0] for path in plan], [path[-1] for path in plan]
-            assert (starts, goals) == ([(0, 0), (0, 4)], [(0, 4), (0, 0)])
-            assert verify([".....", "@.@@@"], starts, goals, plan, row["makespan"]).optimal
-
-
 def test_the_tour(tmp_path: Path) -> None:
     blocks = BLOCK.findall(TOUR)
     assert len(blocks) == TOUR.count("```bash") >= 6
@@ -58,10 +47,7 @@ def test_the_tour(tmp_path: Path) -> None:
         out = _run(script, tmp_path)
         printed.append(out)
         if shown:
-            line, expected = json.loads(out), json.loads(shown)
-            assert list(line) == list(expected)
-            _check_paths(line, expected)
-            assert line == expected
+            assert out == shown
     used = set(re.findall(r"python -m envsim (\w+)", TOUR))
     assert {"solve", "render", "verify", "generate", "export", "benchmark"} == used
     assert (tmp_path / "bay.svg").read_text().startswith("<svg")
