@@ -142,9 +142,10 @@ def _solvable_remedies(task: Task, least: float) -> str:
     for knob, name, other in (*_plainer(task), *_lighter(task)):
         if knob not in found and (share := _solvable_rate(other)) >= min(1.0, MARGIN * least):
             found[knob] = f"{name} ({share:.0%} solvable)"
+    cell = cell_name(task.size)
     if not found:
-        return f"no single knob would do: change several, or leave it out ({cell_name(task.size)}.data_ratio 0)"
-    return f"would do: {', or '.join(found.values())}"
+        return f"no single knob would do: change several, or leave {cell} out ({cell}.data_ratio 0)"
+    return f"would do: {', or '.join(found.values())}, or leaving {cell} out ({cell}.data_ratio 0)"
 
 
 def _solvable_rate(task: Task) -> float:

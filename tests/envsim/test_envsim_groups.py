@@ -202,3 +202,12 @@ def test_a_wait_that_does_not_occur_names_the_knob_that_brings_it() -> None:
     assert "lower wait_ratio of 5x5" in message
     assert "or placement.uniform for placement.far (" in message
     judge(tally, {("training", True)}, task, 5.0)
+
+
+def test_a_size_without_room_may_be_left_out() -> None:
+    """What is refused at 3x3 is made without 3x3, as the message says."""
+    config = EnvConfig.model_validate({"topology": {"rooms": 1}, "agents": {"5": 1}})
+    with pytest.raises(YieldError, match=r"or leaving 3x3 out \(3x3\.data_ratio 0\)"):
+        LAKE.generate(config, 10, 0)
+    without = LAKE.with_values(config, {"3x3.data_ratio": 0.0})
+    assert len(LAKE.generate(without, 7, 0).instances) == 7
