@@ -7,17 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from envsim.api import SPLITS, EnvsimError
+from envsim.formats.movingai import read_scenario
 from envsim.lake.chance import stream
 from envsim.lake.config import MIXTURES, EnvConfig, nearest, parse_config
 from envsim.lake.generate import generate
 from envsim.lake.grid import Cell
 from envsim.lake.instance import LakeInstance, make_instance
+from envsim.lake.rows import instance_of, shown
 from envsim.lake.search import LimitReached
 from envsim.lake.solver import Limits, analyse
 
+Given = LakeInstance | Mapping[str, Any] | str | Path
+"""What an instance may be given as: itself, its JSON or a bare layout, or the path of a MovingAI scenario."""
+
+DEFAULT_SPLIT = "training"
 Layout = tuple[list[str], list[Cell], list[Cell]]
 K = TypeVar("K")
 MAX_CELLS = 128 * 128
@@ -124,18 +131,20 @@ class Drawn:
 
 
 def source(
-    instance: LakeInstance | None = None,
+    instance: Given | None = None,
     map_name: str | None = None,
     config: EnvConfig | Mapping[str, Any] | None = None,
-    split: str = "training",
+    split: str | None = None,
 ) -> Source:
     """The source that the arguments of an environment name; the map ``4x4`` if they name none.
 
     Raises
     ------
     EnvsimError
-        More than one of the three is given, the map or the split is unknown, the configuration is out of bounds, or it
-        mixes numbers of agents, which the spaces of an environment cannot.
+        More than one of the three is given, the instance, the map or the split is none, the configuration is out of
+        bounds, it mixes numbers of agents, which the spaces of an environment cannot, or a split is given without one.
+    DocumentError
+        A scenario cannot be read.
     """
     given = [
         name
@@ -144,14 +153,19 @@ def source(
     ]
     if len(given) > 1:
         raise EnvsimError(f"{' and '.join(given)} are given; expected one of instance, map_name and config")
+    if split is not None and config is None:
+        raise EnvsimError(
+            f"split is {split!r} but there is no config; only instances of a config are drawn from splits"
+        )
     if instance is not None:
-        return Fixed(certified(instance))
+        return Fixed(certified(_read(instance)))
     if config is not None:
         parsed = config if isinstance(config, EnvConfig) else parse_config(config)
         if len(parsed.agents) > 1:
             raise EnvsimError(
                 f"agents is {parsed.agents}; expected one number of agents: an environment's spaces are fixed"
             )
+        split = DEFAULT_SPLIT if split is None else split
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {nearest(split, list(SPLITS))}")
         return Drawn(parsed, split)
@@ -159,6 +173,20 @@ def source(
     if name not in MAPS:
         raise EnvsimError(f"unknown map {name!r}; {nearest(name, list(MAPS))}")
     return Fixed(_named(name))
+
+
+def _read(given: Given) -> LakeInstance:
+    """Raises EnvsimError or DocumentError if it is no instance."""
+    if isinstance(given, LakeInstance):
+        return given
+    if isinstance(given, Mapping):
+        return instance_of(given, "instance")
+    if isinstance(given, str | Path) and Path(given).suffix == ".scen":
+        return read_scenario(Path(given))
+    raise EnvsimError(
+        f"instance is {shown(given)}; expected a LakeInstance, a mapping with rows, starts and goals, or the path of a "
+        "MovingAI .scen file"
+    )
 
 
 def certified(instance: LakeInstance) -> LakeInstance:
