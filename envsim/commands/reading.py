@@ -14,7 +14,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from envsim.api import EnvsimError
+from envsim.api import SPLITS, EnvsimError
 from envsim.documents import DocumentError, parse_json
 from envsim.formats.movingai import read_scenario
 from envsim.lake import sets
@@ -25,7 +25,7 @@ MAX_LINE = 16 * 2**20
 """Most bytes of a line of JSONL, or of a JSON document of many lines."""
 LISTS = ("instances", "cases")
 """Keys under which a document may hold its rows."""
-JSON_SOURCE = "file of JSON or JSONL, or '-' for stdin"
+JSON_SOURCE = "file of JSON or JSONL, the directory of a dataset, or '-' for stdin"
 SOURCE = f"{JSON_SOURCE}, or the name of a set ({', '.join(sets.NAMES)})"
 
 
@@ -35,14 +35,15 @@ def documents(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     A line may hold an object, a list of objects, or an object with such a list as ``instances`` or ``cases``; so may a
     whole document of many lines. Raises EnvsimError or DocumentError, also if there is no object at all.
     """
-    empty = True
-    with _opened(source) as (label, file):
-        for where, value in _values(label, file):
-            for row in _rows(value, where):
-                empty = False
-                yield row
-    if empty:
-        raise EnvsimError(f"{label} is empty; expected a JSON object a line")
+    for path in _files(source):
+        empty = True
+        with _opened(path) as (label, file):
+            for where, value in _values(label, file):
+                for row in _rows(value, where):
+                    empty = False
+                    yield row
+        if empty:
+            raise EnvsimError(f"{label} is empty; expected a JSON object a line")
 
 
 def add_agents(parser: argparse.ArgumentParser) -> None:
@@ -122,13 +123,35 @@ def each_instance(source: str, agents: int | None = None) -> Iterator[tuple[str,
         yield where, instance_of(data, where)
 
 
+NOT_JSON = {
+    ".scen": "a MovingAI scenario has no plans; give JSON with rows, starts, goals and plan",
+    ".map": "a map has no agents; give a .scen file that names it",
+    ".yaml": "YAML is for configurations; make instances of one with generate --config",
+    ".yml": "YAML is for configurations; make instances of one with generate --config",
+    ".parquet": "give the directory of the dataset",
+}
+"""What else people give for JSON, and what to do instead."""
+
+
 def _refuse_agents(source: str, agents: int | None) -> None:
     if agents is not None:
         raise EnvsimError(
             f"--agents {agents} does not go with {source}; it chooses the agents of a MovingAI .scen file"
         )
-    if Path(source).suffix == ".map":
-        raise EnvsimError(f"{source} is a map without agents; give a .scen file that names it")
+
+
+def _files(source: str) -> list[str]:
+    """The files of a source: itself, or of a dataset's directory its JSONL, in the order of the splits."""
+    path = Path(source)
+    if path.suffix in NOT_JSON:
+        raise EnvsimError(f"{source} is no JSON: {NOT_JSON[path.suffix]}")
+    if source == "-" or not path.is_dir():
+        return [source]
+    found = [str(file) for split in SPLITS if (file := path / "jsonl" / f"{split}.jsonl").is_file()]
+    if not found:
+        hint = ", or one of its .scen files" if any(path.glob("*.scen")) else ""
+        raise EnvsimError(f"{source} is a directory without jsonl/*.jsonl; expected a file, or a dataset{hint}")
+    return found
 
 
 @contextmanager

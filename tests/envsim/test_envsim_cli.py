@@ -238,7 +238,12 @@ def test_movingai_scenarios(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (line["name"], line["status"], len(line["paths"])) == ("three.scen", "solved", 2)
     assert line["paths"][1][0] == [0, 3]
     assert "does not go with" in _refused(capsys, "solve", "anchor", "--agents", 2)
-    assert "map without agents" in _refused(capsys, "solve", tmp_path / "three.map")
+    assert "a map has no agents; give a .scen" in _refused(capsys, "solve", tmp_path / "three.map")
+    assert "has no plans; give JSON with rows" in _refused(capsys, "verify", tmp_path / "three.scen")
+    (tmp_path / "config.yaml").write_text("agents: {2: 1}\n")
+    for command in ("solve", "render"):
+        assert "generate --config" in _refused(capsys, command, tmp_path / "config.yaml")
+    assert "or one of its .scen files" in _refused(capsys, "solve", tmp_path)
     assert "three.scen" in _refused(capsys, "solve", tmp_path / "three.scen", "--agents", 4)
 
 
