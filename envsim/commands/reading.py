@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from envsim.api import SPLITS, EnvsimError
+from envsim.commands import progress
 from envsim.documents import DocumentError, parse_json
 from envsim.formats.movingai import read_scenario
 from envsim.lake import sets
@@ -117,12 +118,20 @@ def each_instance(source: str, agents: int | None = None) -> Iterator[tuple[str,
         return
     _refuse_agents(source, agents)
     if source in sets.NAMES:
-        yield from ((source, instance) for instance in sets.frozen_set(source))
+        yield from ((source, instance) for instance in frozen(source))
         return
     for where, data in documents(source):
         yield where, instance_of(data, where)
 
 
+def frozen(name: str) -> list[LakeInstance]:
+    """A frozen set by name. Where it must be made first, which takes a while, that is said on stderr."""
+    if not sets.is_made(name):
+        print(f"making the set {name}, this once; it takes {MAKING[name]}", file=sys.stderr, flush=True)
+    return sets.frozen_set(name, progress)
+
+
+MAKING = dict.fromkeys(sets.STRATIFIED, "some seconds") | {"benchmark": "about a minute"}
 NOT_JSON = {
     ".scen": "a MovingAI scenario has no plans; give JSON with rows, starts, goals and plan",
     ".map": "a map has no agents; give a .scen file that names it",

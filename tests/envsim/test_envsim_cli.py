@@ -363,8 +363,25 @@ def test_sets_prints_a_table(
 ) -> None:
     monkeypatch.setattr(sets, "cache_directory", lambda: sets_directory)
     assert main(["sets", "validation"]) == 0
-    assert "336 instances" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "336 instances" in printed.out
+    assert printed.err == ""
     assert "unknown set" in _refused(capsys, "sets", "anhor")
+
+
+@pytest.mark.parametrize("command", ["sets", "solve"])
+def test_making_a_set_is_announced(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it begins, and wherever the output goes."""
+
+    def made(*_: object) -> list[object]:
+        assert capsys.readouterr().err == "making the set benchmark, this once; it takes about a minute\n"
+        return []
+
+    monkeypatch.setattr(sets, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(sets, "frozen_set", made)
+    assert main([command, "benchmark"]) == 0
 
 
 def test_nobody_reads_the_output(tmp_path: Path) -> None:
