@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from json import JSONDecodeError
 from pathlib import Path
@@ -140,6 +140,12 @@ NOT_JSON = {
     ".parquet": "give the directory of the dataset",
 }
 """What else people give for JSON, and what to do instead."""
+
+
+def refuse_twice(sources: Sequence[str]) -> None:
+    """Raise EnvsimError if stdin is to be read more than once."""
+    if sources.count("-") > 1:
+        raise EnvsimError("'-' is given twice; stdin can be read once")
 
 
 def _refuse_agents(source: str, agents: int | None) -> None:

@@ -21,8 +21,8 @@ from envsim.lake.svg import svg
 
 FORMATS = ("ansi", "svg", "film")
 
-DESCRIPTION = """Draw one instance, or play a plan for it. Agents are a, b, c, ...; A is the goal of a, A1 its first
-goal where it has two; @ is a hole.
+DESCRIPTION = """Draw one instance, or play a plan for it. Agents are a, b, c, ..., z, a2, b2, ...; A is the goal of
+a, A2 that of a2, A1 the first goal of a where it has two; @ is a hole.
 
 Formats: ansi is text for a terminal, step by step where there is a plan; svg is a picture of the instance; film is an
 animated SVG of a plan, which stops at the first fault, rings and names it. SVGs fetch nothing and hold no script: open

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import chain
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.lines import Cell, Judgement, PlannedLayout
 from envsim.commands.questions import add_node_limit, optimal_makespan
-from envsim.commands.reading import JSON_SOURCE, carried, documents, name_of
+from envsim.commands.reading import JSON_SOURCE, carried, documents, name_of, refuse_twice
 from envsim.lake.grid import FREE, HOLE
 from envsim.lake.instance import Certificate
 from envsim.lake.rows import validated
@@ -34,13 +35,14 @@ EXAMPLE = """echo '{"rows": ["..."], "starts": [[0, 0]], "goals": [[0, 2]], "pla
 def add(commands: Commands) -> None:
     """Put the command together."""
     parser = described(commands, "verify", DESCRIPTION, EXAMPLE, run)
-    parser.add_argument("file", metavar="FILE", help=JSON_SOURCE)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=JSON_SOURCE)
     add_node_limit(parser, 0, " to find the optimum; 0 does not look for it")
 
 
 def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
-    for where, data in documents(options.file):
+    refuse_twice(options.files)
+    for where, data in chain.from_iterable(map(documents, options.files)):
         row = validated(PlannedLayout, data, where)
         _check(row, where)
         try:

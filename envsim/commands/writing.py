@@ -51,6 +51,12 @@ def write(
     elif format_ == "datasets":
         export(instances, path, config=config, seed=seed)
     else:
+        two = next((instance for instance in instances if instance.via is not None), None)
+        if two is not None:
+            raise EnvsimError(
+                f"instance {two.id} has two goals an agent, which a MovingAI scenario cannot say; choose another "
+                "format, or 'export --skip' to leave such instances out"
+            )
         path.mkdir()
         for index, instance in enumerate(instances):
             write_scenario(instance, path / f"{index:05d}-{instance.id}.scen")

@@ -392,3 +392,56 @@ def test_nobody_reads_the_output(tmp_path: Path) -> None:
     assert done.stderr == ""
     assert done.returncode == 141
     assert json.loads(done.stdout)["status"] == "solved"
+
+
+@pytest.mark.parametrize("more", [[], ["--certified"]])
+def test_several_files_over_several_processes(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same lines as by one, and those before a bad row as well."""
+    one, two = (_jsonl(tmp_path / name, *[LAYOUT | {"id": f"{name}{n}"} for n in range(3)]) for name in ("a", "b"))
+    lines = _lines(capsys, "solve", one, two, *more)
+    assert [line["id" if more else "name"][:1] for line in lines] == (["2"] * 6 if more else ["a"] * 3 + ["b"] * 3)
+    assert _lines(capsys, "solve", one, two, "--processes", 2, *more) == lines
+    bad = _jsonl(tmp_path / "bad", LAYOUT, {"rows": 3})
+    assert main(["solve", str(one), str(bad), str(two), "--processes", "2", *more]) == 2
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()][:3] == lines[:3]
+    assert len(printed.out.splitlines()) == 4
+    assert f"{bad}:2: rows: " in printed.err
+    assert "'-' is given twice" in _refused(capsys, "solve", "-", "-")
+    assert "processes is 0" in _refused(capsys, "solve", one, "--processes", 0)
+
+
+def test_verify_takes_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = [[[0, 0], [0, 1], [0, 2]], [[0, 2], [1, 2], [1, 1], [1, 0], [0, 0]]]
+    files = [_jsonl(tmp_path / name, LAYOUT | {"name": name, "plan": plan}) for name in "ab"]
+    assert [line["name"] for line in _lines(capsys, "verify", *files)] == ["a", "b"]
+
+
+def test_two_goals_have_no_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _jsonl(tmp_path / "in.jsonl", LAYOUT, LAYOUT | {"via": [[1, 0], [1, 2]]})
+    out = tmp_path / "out"
+    command = ("export", path, "--format", "movingai", "--out", out)
+    assert "two goals an agent" in _refused(capsys, *command)
+    assert not out.exists()
+    assert "--skip goes with" in _refused(capsys, "export", path, "--skip", "--out", out)
+    assert main([*map(str, command), "--skip"]) == 0
+    assert "1 instances in" in (said := capsys.readouterr().out)
+    assert "1 with two goals an agent left out" in said
+    assert len(list(out.glob("*.scen"))) == 1
+
+
+def test_a_scenario_is_a_set_to_grade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bare layouts have no certificate; they get one, so that opt. can be told."""
+    write_scenario(
+        make_instance(["....", "@@.@"], [(0, 0), (0, 3), (1, 2)], [(0, 2), (0, 0), (0, 3)]), tmp_path / "w.scen"
+    )
+    chosen = ["--set", str(tmp_path / "w.scen"), "--agents", "2"]
+    assert main(["benchmark", "--prompts", str(tmp_path / "prompts"), *chosen]) == 0
+    assert main(["solve", str(tmp_path / "w.scen"), "--agents", "2"]) == 0
+    paths = json.loads(capsys.readouterr().out.splitlines()[-1])["paths"]
+    answer = {"id": json.loads((tmp_path / "prompts").read_text())["id"], "answer": json.dumps({"plan": paths})}
+    answers = _jsonl(tmp_path / "answers", answer)
+    assert main(["benchmark", "--score", str(answers), *chosen]) == 0
+    assert "answers: optimal 1" in capsys.readouterr().out
