@@ -26,6 +26,7 @@ from trainer.spec import (
     ModelRef,
     RewardWeights,
     StageSpec,
+    Trackers,
     TransformersRollouts,
     VllmColocate,
     contradiction,
@@ -91,6 +92,8 @@ class Profile(Frozen):
     probe: ProbeSettings = ProbeSettings()
     rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
+    tracking: Trackers = Field(["tensorboard"], exclude_if=lambda names: names == ["tensorboard"])
+    """tensorboard, wandb, trackio; a run's own setting goes before it."""
 
     @model_validator(mode="after")
     def _steps_in_bounds(self) -> Self:

@@ -47,6 +47,7 @@ class Reporter(TrainerCallback):
             StepMetrics(
                 step=state.global_step,
                 steps=state.max_steps,
+                time=round(time.time(), 3),
                 reward=logs["reward"],
                 valid=logs[VALID],
                 optimal=logs["rewards/optimal/mean"],

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA_VERSION: Final = 1
 MAX_TOKENS = 131_072
@@ -46,6 +46,19 @@ def short(value: Any) -> str:
     """A value as Python writes it, cut to what an error line can hold."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+TrackerName = Literal["tensorboard", "wandb", "trackio"]
+
+
+def _each_once(names: list[TrackerName]) -> list[TrackerName]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"{names} names a tracker twice, expected each once")
+    return names
+
+
+Trackers = Annotated[list[TrackerName], AfterValidator(_each_once)]
+"""Where the curves of a run go; none keeps them in the metrics' JSONL alone."""
 
 
 class ModelRef(Frozen):
