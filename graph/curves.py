@@ -13,7 +13,7 @@ from trainer.tracking import RUN_SERIES, Point, Series, TrackingError, open_curv
 
 def tell_run(work: Work) -> None:
     """Tell the trackers of every stage that they were not told of. A tracker that fails costs a line and no more."""
-    series = Series(work.run.root, RUN_SERIES, work.identity["settings"])
+    series = Series(work.run.root, RUN_SERIES, work.identity)
     try:
         with open_curves(work.profile.tracking, series, run_points(work), trouble=work.reporter.line):
             pass

@@ -145,11 +145,18 @@ def train(state: RunState, work: Work) -> RunState:
 
 def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], StageSpec]) -> None:
     """Train the stage through the tool that holds its budget to the bounds. Raises Stopped and StageError."""
-    directory = work.run.path(layout.stage_dir(state["stage"]))
+    stage = state["stage"]
     try:
         with (
             work.clock.span("training"),
-            stage_curves(work.profile.tracking, work.run.root, directory, wanted(), work.reporter.line) as curves,
+            stage_curves(
+                work.profile.tracking,
+                work.run.root,
+                work.run.path(layout.stage_dir(stage)),
+                stage=stage,
+                config=work.identity,
+                trouble=work.reporter.line,
+            ) as curves,
         ):
             launch_followed(state, work, budget, wanted, curves)
     except TrackingError as error:

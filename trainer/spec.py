@@ -16,6 +16,8 @@ SCHEMA_VERSION: Final = 1
 MAX_TOKENS = 131_072
 """More than any model answers; a limit beyond it is a slip of the pen."""
 MAX_THREADS = 1024
+COMPLETIONS_MIB = 64.0
+"""Of a stage."""
 
 
 class Frozen(BaseModel):
@@ -167,11 +169,14 @@ class StageSpec(Frozen):
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(2, gt=0, le=MAX_THREADS)
+    completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
+    """How much of what the policy answers is kept beside the stage, in MiB; it decides nothing of what is computed."""
 
     def identity(self) -> str:
         """Hash of the spec with contents in place of paths."""
         data = self.model_dump(mode="json")
         del data["init_model"]["path"], data["dataset"]["path"]
+        data.pop("completions_mib", None)
         return canonical_hash(data)
 
 

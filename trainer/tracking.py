@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from trainer.attempts import attempts
 from trainer.files import write_atomic
 from trainer.metrics import StepMetrics, curves, read_stage
-from trainer.spec import StageSpec, TrackerName, short
+from trainer.spec import TrackerName, short
 
 PROJECT = "envwright"
 FOLDER = "tracking"
@@ -194,7 +194,13 @@ def open_curves(
 
 @contextmanager
 def stage_curves(
-    names: Sequence[TrackerName], root: Path, directory: Path, spec: StageSpec, trouble: Callable[[str], None]
+    names: Sequence[TrackerName],
+    root: Path,
+    directory: Path,
+    *,
+    stage: int,
+    config: Mapping[str, Any],
+    trouble: Callable[[str], None] = to_stderr,
 ) -> Iterator[Curves]:
     """The series of a stage: what its attempts wrote so far, and then `Curves.event`. Raises TrackingError.
 
@@ -202,10 +208,11 @@ def stage_curves(
         names: the trackers.
         root: the run's directory.
         directory: the stage's directory.
-        spec: the stage; it is shown as the series' configuration.
+        stage: its number.
+        config: what the trackers show as the series' configuration.
         trouble: told in one line when a tracker fails.
     """
     history = [Point(row.step, curves(row), row.time) for row in read_stage(attempts(directory))]
-    series = Series(root, f"stage-{spec.stage:03d}", spec.model_dump(mode="json"))
+    series = Series(root, f"stage-{stage:03d}", config)
     with open_curves(names, series, history, trouble=trouble) as told:
         yield told

@@ -39,21 +39,21 @@ def step(number: int, reward: float) -> StepMetrics:
 
 def train_in_two_attempts(tracker: TrackerName, root: Path, spec: StageSpec) -> None:
     """Steps 1 to 4, the supervisor killed with its worker; then an attempt that repeats 3 and 4 and goes on to 6."""
-    stage = root / "stages" / "000"
+    stage, config = root / "stages" / "000", spec.model_dump(mode="json")
     first, second = stage / "attempt-1", stage / "attempt-2"
     first.mkdir(parents=True)
-    with stage_curves([tracker], root, stage, spec, pytest.fail) as told:
+    with stage_curves([tracker], root, stage, stage=0, config=config, trouble=pytest.fail) as told:
         for number in range(1, 5):
             append(first, step(number, number / 10))
             told.event({"event": "step", **step(number, number / 10).model_dump(mode="json")})
     second.mkdir()
-    with stage_curves([tracker], root, stage, spec, pytest.fail) as told:
+    with stage_curves([tracker], root, stage, stage=0, config=config, trouble=pytest.fail) as told:
         told.event({"event": "start", "attempt": "attempt-2"})
         for number in range(3, 7):
             append(second, step(number, number / 10))
             told.event({"event": "step", **step(number, number / 10).model_dump(mode="json")})
     # Whoever opens a finished stage again adds nothing.
-    with stage_curves([tracker], root, stage, spec, pytest.fail):
+    with stage_curves([tracker], root, stage, stage=0, config=config, trouble=pytest.fail):
         pass
 
 
