@@ -225,3 +225,10 @@ def test_the_command_refuses_a_tracker_that_it_does_not_know(capsys: pytest.Capt
         main(["stage", "--spec", "x", "--directory", "y", "--tracking", "mlflow"])
     assert exit_code.value.code == 2
     assert "invalid choice: 'mlflow'" in capsys.readouterr().err
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs/tracking.md").read_text(encoding="utf-8")
+    section = page.split("## Metrics of a step")[1].split("Of the series")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert documented == [name for name in StepMetrics.model_fields if name not in ("step", "steps", "time")]
