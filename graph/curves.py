@@ -1,14 +1,37 @@
-"""The run's own curve in the trackers: a point a stage, made from the files of the stages that are decided."""
+"""A run's curves in the trackers: those of each stage, and the run's own, a point a decided stage, made from files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import takewhile
 from typing import Any
 
 from graph import layout
 from graph.training import stage_result
 from graph.work import Work
-from trainer.tracking import RUN_SERIES, Point, Series, TrackingError, open_curves
+from trainer.stage import StageInputError
+from trainer.tracking import RUN_SERIES, Curves, Point, Series, TrackingError, open_curves, stage_curves
+
+
+@contextmanager
+def stage_series(work: Work, stage: int) -> Iterator[Curves]:
+    """The curves of a stage that is about to be trained. Raises StageInputError if a tracker cannot be opened."""
+    with ExitStack() as stack:
+        try:
+            curves = stack.enter_context(
+                stage_curves(
+                    work.profile.tracking,
+                    work.run.root,
+                    work.run.path(layout.stage_dir(stage)),
+                    stage=stage,
+                    config=work.identity,
+                    trouble=work.reporter.line,
+                )
+            )
+        except TrackingError as error:
+            raise StageInputError(str(error)) from error
+        yield curves
 
 
 def tell_run(work: Work) -> None:

@@ -16,7 +16,7 @@ from envsim.api import EnvsimError
 from graph import layout, words
 from graph.acceptance import Comparison, compare, judge, nothing_learnt
 from graph.benchmark import benchmark_tables
-from graph.curves import tell_run
+from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
@@ -28,8 +28,7 @@ from trainer.dataset import write_dataset
 from trainer.evaluate import Rollout, read_rollouts, rollouts_path
 from trainer.profile import prompts_needed, stage_spec
 from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
-from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
-from trainer.tracking import Curves, TrackingError, stage_curves
+from trainer.stage import StageCancelled, StageError, run_stage
 
 KNOWN_EFFORT = 5.0
 """What a task may cost in a designed stage, as a multiple: its configuration has passed the gates or has run before."""
@@ -146,31 +145,13 @@ def train(state: RunState, work: Work) -> RunState:
 def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], StageSpec]) -> None:
     """Train the stage through the tool that holds its budget to the bounds. Raises Stopped and StageError."""
     stage = state["stage"]
-    try:
-        with (
-            work.clock.span("training"),
-            stage_curves(
-                work.profile.tracking,
-                work.run.root,
-                work.run.path(layout.stage_dir(stage)),
-                stage=stage,
-                config=work.identity,
-                trouble=work.reporter.line,
-            ) as curves,
-        ):
-            launch_followed(state, work, budget, wanted, curves)
-    except TrackingError as error:
-        raise StageInputError(str(error)) from error
-
-
-def launch_followed(
-    state: RunState, work: Work, budget: Budget, wanted: Callable[[], StageSpec], curves: Curves
-) -> None:
-    """Train the stage, its steps told to a person and to the trackers. Raises Stopped and StageError."""
-    stage = state["stage"]
     directory = work.run.path(layout.stage_dir(stage))
     log = ToolLog()
-    with work.reporter.bar(f"training stage {stage:03d}") as update:
+    with (
+        work.clock.span("training"),
+        stage_series(work, stage) as curves,
+        work.reporter.bar(f"training stage {stage:03d}") as update,
+    ):
 
         def tell(event: dict[str, Any]) -> None:
             curves.event(event)

@@ -9,6 +9,7 @@ every second goes, again and again: the newer, the denser.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ class Keeper:
             return
         target = self._stage / FOLDER / f"steps-{self._first:05d}-{self._last:05d}.parquet"
         target.parent.mkdir(exist_ok=True)
-        temporary = target.with_name(f".{target.name}.tmp")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         pq.write_table(pa.concat_tables(self._waiting), temporary, compression="zstd")
         temporary.replace(target)
         self._waiting.clear()

@@ -14,6 +14,10 @@ from rich.text import Text
 
 from trainer.completions import CompletionsError, files, read_completions, stages_with_completions
 
+FIGURES_WIDTH = 70
+"""What the columns of figures and the frame take."""
+MIN_WIDTH = 20
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="a stage's directory, or a run's: then every stage")
@@ -41,7 +45,8 @@ def show(options: argparse.Namespace) -> None:
         # Of answers that earned the same the latest tell most of what the policy is now.
         for title, order in (("worst", "ascending"), ("best", "descending")):
             sorted_rows = rows.sort_by([("reward", order), ("step", "descending")])
-            console.print(_answers(f"{title} by reward", _some(sorted_rows, options.show), full=options.full))
+            width = None if options.full else max(MIN_WIDTH, (console.width - FIGURES_WIDTH) // 2)
+            console.print(_answers(f"{title} by reward", _some(sorted_rows, options.show), width=width))
 
 
 def _chosen(rows: Any, options: argparse.Namespace, stage: Path) -> Any:
@@ -79,14 +84,21 @@ def _outcomes(rows: Any) -> Table:
     return table
 
 
-def _answers(title: str, rows: Iterator[dict[str, Any]], *, full: bool) -> Table:
-    table = Table("step", "cell", "outcome", "reward", "advantage", title=title, title_justify="left", show_lines=full)
-    table.add_column("prompt", overflow="fold" if full else "ellipsis", no_wrap=not full, ratio=1)
-    table.add_column("answer", overflow="fold" if full else "ellipsis", no_wrap=not full, ratio=1)
+def _answers(title: str, rows: Iterator[dict[str, Any]], *, width: int | None) -> Table:
+    """``width`` is what a prompt and an answer may take; None shows them whole, with their line ends."""
+    table = Table(title=title, title_justify="left", show_lines=width is None)
+    for figure in ("step", "cell", "outcome", "reward", "advantage"):
+        table.add_column(figure, no_wrap=True)
+    for text in ("prompt", "answer"):
+        table.add_column(text, overflow="fold")
     for row in rows:
-        prompt, answer = row["prompt"], row["completion"]
         # As text, not markup: an answer may hold brackets that the table would take for its own.
-        texts = [Text(text if full else " ".join(text.split())) for text in (prompt, answer)]
+        texts = [Text(text if width is None else _cut(text, width)) for text in (row["prompt"], row["completion"])]
         figures = (f"{row['reward']:.2f}", f"{row['advantage']:+.2f}")
         table.add_row(str(row["step"]), row["cell"], row["outcome"], *figures, *texts)
     return table
+
+
+def _cut(text: str, width: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "\u2026"

@@ -236,8 +236,8 @@ def _transformers(scale: Scale, path: Path, prompts: list[list[int]]) -> tuple[l
             range(len(prompts)),
             max_new_tokens=length,
             temperature=1.0,
-            # So that every answer has the length that was asked for.
-            stop_tokens=(),
+            # No token's: every answer has the length that was asked for.
+            stop_tokens=(-1,),
             pad_token=int(tokenizer.pad_token_id or 0),
             draws=uniforms(len(prompts), length, 0),
         )

@@ -31,7 +31,8 @@ class Reporter(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._clock.start_up = time.time() - self._started
-        self._keeper.begin(state.global_step)
+        if state.is_world_process_zero:
+            self._keeper.begin(state.global_step)
         beat(self._attempt, "train", state.global_step)
 
     def on_step_begin(

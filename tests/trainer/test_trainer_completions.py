@@ -104,6 +104,8 @@ def test_the_command_shows_outcomes_worst_and_best(
     worst, best = shown.split("worst by reward")[1].split("best by reward")
     assert "(0,0)" in worst
     assert "optimal" not in worst
+    for figure in ("3x3", "optimal", "1.50", "+0.50"):
+        assert figure in best
     assert "[bold](0,7)" in best, "an answer is text, whatever it holds"
     assert "75.0%" in shown
     assert main(["completions", str(tmp_path), "--outcome", "hole"]) == 0
