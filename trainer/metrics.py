@@ -21,8 +21,8 @@ HEARTBEAT = "heartbeat.json"
 class StepMetrics(Frozen):
     """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
 
-    # A step that diverges is told of as well.
-    model_config = ConfigDict(allow_inf_nan=True)
+    # A step that diverges is told of as well, as NaN and Infinity; pydantic's null could not be read back.
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
 
     step: int
     """Number of the optimizer step in the stage, from 1."""

@@ -133,7 +133,9 @@ class Curves:
     def event(self, event: Mapping[str, Any]) -> None:
         """Progress of a stage as `trainer.stage.run_stage` tells it; all but steps is passed over."""
         if event["event"] == "step":
-            self.step(StepMetrics.model_validate({key: value for key, value in event.items() if key != "event"}))
+            self.step(
+                StepMetrics.model_validate({name: event[name] for name in StepMetrics.model_fields if name in event})
+            )
 
     def close(self) -> None:
         for name in list(self._trackers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import struct
@@ -15,7 +16,7 @@ from fake_worker import metrics
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.__main__ import main
-from trainer.metrics import StepMetrics, append, curves
+from trainer.metrics import StepMetrics, append, curves, read_attempt
 from trainer.profile import ProfileError, load_profile
 from trainer.spec import StageSpec, TrackerName, Trackers
 from trainer.tracking import (
@@ -225,6 +226,19 @@ def test_the_command_refuses_a_tracker_that_it_does_not_know(capsys: pytest.Capt
         main(["stage", "--spec", "x", "--directory", "y", "--tracking", "mlflow"])
     assert exit_code.value.code == 2
     assert "invalid choice: 'mlflow'" in capsys.readouterr().err
+
+
+def test_a_step_that_diverges_is_written_read_and_drawn(tmp_path: Path) -> None:
+    diverged = step(1, math.inf).model_copy(update={"gradient_norm": math.nan})
+    append(tmp_path, diverged)
+    [read] = read_attempt(tmp_path)
+    assert read.reward == math.inf
+    assert math.isnan(read.gradient_norm)
+    series = Series(tmp_path, "stage-000", {})
+    with open_curves(["tensorboard"], series, [], trouble=pytest.fail) as told:
+        # What supervisors may add to a step's event is no metric.
+        told.event({"event": "step", "attempt": "attempt-1", **read.model_dump(mode="json")})
+    assert tensorboard_curves(tmp_path / "tensorboard" / "stage-000")[REWARD] == [(1, math.inf)]
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
