@@ -16,6 +16,7 @@ from envsim.api import EnvsimError
 from graph import layout, words
 from graph.acceptance import Comparison, compare, judge, nothing_learnt
 from graph.benchmark import benchmark_tables
+from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
@@ -146,9 +147,14 @@ def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], Sta
     stage = state["stage"]
     directory = work.run.path(layout.stage_dir(stage))
     log = ToolLog()
-    with work.clock.span("training"), work.reporter.bar(f"training stage {stage:03d}") as update:
+    with (
+        work.clock.span("training"),
+        stage_series(work, stage) as curves,
+        work.reporter.bar(f"training stage {stage:03d}") as update,
+    ):
 
         def tell(event: dict[str, Any]) -> None:
+            curves.event(event)
             if event["event"] == "step":
                 shown = {name: event[name] for name in SHOWN_FIGURES if name in event}
                 update(event["step"], event["steps"], **shown)
@@ -208,6 +214,7 @@ def accept_or_roll_back(state: RunState, work: Work) -> RunState:
         indent=2,
     )
     work.reporter.event("decided", stage=stage, accepted=judgement.accepted, reason=judgement.reason)
+    tell_run(work)
     write_report(work.run, work.environment, work.identity, work.frozen_set("validation"))
     accepted_config = layout.in_stage(stage, "config.json") if judgement.accepted else state["config"]
     return RunState(

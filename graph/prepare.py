@@ -22,6 +22,7 @@ from graph.settings import RunSettings, SettingsError, explain
 from trainer.checkpoint import CheckpointError, check, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
 from trainer.spec import ModelRef
+from trainer.tracking import check_trackers
 
 TRIED = 32
 """Instances generated from a person's initial configuration to see that it can be had."""
@@ -48,6 +49,9 @@ def prepare(settings: RunSettings) -> Prepared:
         get_designer(settings.designer)
         start = resolve(profile.model)
         check(start, device=profile.device)
+        if settings.tracking is not None:
+            profile = profile.model_copy(update={"tracking": settings.tracking})
+        check_trackers(profile.tracking)
     except RoleError as error:
         raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
     except (EnvsimError, ProfileError, CheckpointError, ValueError) as error:

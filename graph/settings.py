@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agents.gates import GateSettings
 from envsim.documents import DocumentError, read_yaml
-from trainer.spec import RewardWeights
+from trainer.spec import RewardWeights, Trackers, absent
 
 MAX_PROBLEMS = 8
 """Problems of one file that are told at once."""
@@ -60,6 +60,9 @@ class RunSettings(Frozen):
     gates: GateSettings = GateSettings()
     reward: RewardWeights | None = Field(None, description="weights of the verifier's verdicts; none = the profile's")
     acceptance: AcceptanceSettings = AcceptanceSettings()
+    tracking: Trackers | None = Field(
+        None, description="where the curves go: tensorboard, wandb, trackio; none = the profile's", exclude_if=absent
+    )
     benchmark: bool = Field(False, description="evaluate the out-of-distribution sets before and after the run")
 
 

@@ -1,4 +1,4 @@
-"""`python -m trainer evaluate|stage|schema`: one checkpoint on one set, one stage from its spec, or the protocol.
+"""`python -m trainer evaluate|stage|completions|schema`: evaluate a checkpoint, train a stage, read answers, schemas.
 
 Exit codes: 0 done, 1 a worker failed, 2 bad input.
 """
@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
@@ -22,14 +22,28 @@ from envsim.api import EnvsimError
 from envsim.documents import DocumentError, read_text
 from envsim.registry import get
 from trainer.checkpoint import CheckpointError, resolve
+from trainer.completions import CompletionsError
+from trainer.completions_table import add_arguments as add_completions_arguments
+from trainer.completions_table import show as show_completions
 from trainer.evaluate import EvaluationError, evaluate
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
-from trainer.spec import EvalReport, StageResult, StageSpec, explain
+from trainer.spec import EvalReport, StageResult, StageSpec, TrackerName, explain
 from trainer.stage import StageError, StageInputError, run_stage
+from trainer.tracking import TrackingError, stage_curves
 
 SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
-_BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
+_BAD_INPUT = (
+    CheckpointError,
+    CompletionsError,
+    DocumentError,
+    EnvsimError,
+    EvaluationError,
+    ProfileError,
+    TrackingError,
+    ValidationError,
+    OSError,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stage = commands.add_parser("stage", help="train one stage from its spec")
     stage.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
     stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
+    stage.add_argument(
+        "--tracking", nargs="*", default=["tensorboard"], choices=get_args(TrackerName), help="where the curves go"
+    )
     stage.set_defaults(run=_stage)
+    kept = commands.add_parser("completions", help="what a policy answered while it trained")
+    add_completions_arguments(kept)
+    kept.set_defaults(run=show_completions)
     schema = commands.add_parser("schema", help="print the protocol of stages and evaluations as JSON Schema")
     schema.add_argument("name", nargs="?", choices=sorted(SCHEMAS), help="one schema only; none = all by name")
     schema.set_defaults(run=_schema)
@@ -136,10 +156,14 @@ def _stage(options: argparse.Namespace) -> None:
         task = bar.add_task(f"stage {spec.stage}", total=spec.grpo.steps)
 
         def show(event: dict[str, Any]) -> None:
+            curves.event(event)
             if event["event"] == "step":
                 bar.update(task, completed=event["step"], description=f"reward {event['reward']:.3f}")
 
-        result = run_stage(spec, options.directory, on_progress=show)
+        config = spec.model_dump(mode="json")
+        directory: Path = options.directory
+        with stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config) as curves:
+            result = run_stage(spec, options.directory, on_progress=show)
     print(result.model_dump_json(indent=1))
 
 

@@ -26,6 +26,7 @@ from envsim.registry import get
 from trainer import checkpoint
 from trainer.checkpoint import CheckpointError, load, weight_distance
 from trainer.compaction import KEYS, compact
+from trainer.completions import Keeper
 from trainer.dataset import DatasetError, read_dataset
 from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
@@ -64,9 +65,32 @@ class Trained:
 class StageTrainer(GRPOTrainer):
     """GRPO whose backward pass skips rows without a gradient where that is exact."""
 
-    def __init__(self, *, compacts: bool, **arguments: Any) -> None:
+    def __init__(self, *, compacts: bool, keeper: Keeper, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._compacts = compacts
+        self._keeper = keeper
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        # The last log of a training run is its summary, and its completions are those of the last step.
+        if "train_runtime" not in logs and self.accelerator.is_main_process:
+            self._keeper.keep(self.state.global_step, self._completions())
+        super().log(logs, start_time)
+
+    def _completions(self) -> dict[str, list[Any]]:
+        """The last step's completions of all processes, as TRL gathers them for its own tables."""
+        logs: dict[str, Any] = self._logs
+        rewards = {name: list(values) for name, values in logs["rewards"].items()}
+        return {
+            "prompt": ["\n\n".join(message["content"] for message in prompt) for prompt in logs["prompt"]],
+            "completion": [completion[-1]["content"] for completion in logs["completion"]],
+            **{name: list(values) for name, values in logs["extra"].items()},
+            "reward": [
+                sum(weight * reward for weight, reward in zip(self.reward_weights.tolist(), row, strict=True))
+                for row in zip(*rewards.values(), strict=True)
+            ],
+            **rewards,
+            "advantage": list(logs["advantages"]),
+        }
 
     def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
@@ -104,10 +128,12 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
     if spec.rollouts.kind == "vllm_colocate":
         _optional("vllm", "rollouts")
     clock = Clock()
+    keeper = Keeper(attempt.parent, spec.completions_mib)
     in_process = spec.rollouts.kind == "transformers"
     trainer = StageTrainer(
         # The row filter is exact for this loss alone; see trainer.compaction.
         compacts=in_process and spec.grpo.loss_type == "dapo" and spec.grpo.beta == 0,
+        keeper=keeper,
         model=model,
         args=grpo_config(spec, attempt),
         processing_class=tokenizer,
@@ -115,7 +141,7 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
         reward_funcs=reward_functions(environment),
         rollout_func=Rollouts(spec, model, tokenizer, clock) if in_process else None,
         peft_config=_lora(spec),
-        callbacks=[Reporter(attempt, clock, started)],
+        callbacks=[Reporter(attempt, clock, started, keeper)],
     )
     # TRL, and vLLM more so, reseed the process while the trainer is built.
     set_seed(spec.seed, device_specific=True)

@@ -21,14 +21,21 @@ HEARTBEAT = "heartbeat.json"
 class StepMetrics(Frozen):
     """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
 
-    # A step that diverges is told of as well.
-    model_config = ConfigDict(allow_inf_nan=True)
+    # A step that diverges is told of as well, as NaN and Infinity; pydantic's null could not be read back.
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
 
     step: int
+    """Number of the optimizer step in the stage, from 1."""
     steps: int
+    """Steps of the whole stage."""
+    time: float | None = Field(None, exclude_if=absent)
+    """When the step ended, in seconds since the epoch."""
     reward: float
+    """Mean reward of the completions, weighted as the spec says."""
     valid: float
+    """Share of valid answers."""
     optimal: float
+    """Share of answers that are valid in the fewest steps."""
     success: float | None = Field(None, exclude_if=absent)
     """Mean probability of success of the valid answers to noisy tasks; None without any."""
     progress: float | None = Field(None, exclude_if=absent)
@@ -38,12 +45,17 @@ class StepMetrics(Frozen):
     entropy: float
     """Mean entropy in nats a token, over the rows that carried a gradient."""
     length: float
+    """Mean length of a completion."""
     clipped: float
     """Share of completions cut off at the limit."""
     tokens: int
+    """Generated tokens of the batch."""
     gradient_norm: float
+    """Norm of the gradient before it is clipped."""
     seconds: float
+    """Of the whole step."""
     generation_seconds: float
+    """Of its rollouts."""
 
 
 class Heartbeat(Frozen):
@@ -52,6 +64,12 @@ class Heartbeat(Frozen):
     time: float
     phase: str
     step: int
+
+
+def curves(metrics: StepMetrics) -> dict[str, float]:
+    """The step as trackers show it: ``train/<field>``, one curve a field that is known; the step is the axis."""
+    values = metrics.model_dump(mode="python", exclude={"step", "steps", "time"})
+    return {f"train/{name}": float(value) for name, value in values.items() if value is not None}
 
 
 def beat(attempt: Path, phase: str, step: int = 0) -> None:

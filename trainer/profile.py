@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from envsim.api import Style
 from envsim.documents import DocumentError, parse_yaml, read_text
 from trainer.spec import (
+    COMPLETIONS_MIB,
     MAX_THREADS,
     MAX_TOKENS,
     DataRef,
@@ -26,6 +27,7 @@ from trainer.spec import (
     ModelRef,
     RewardWeights,
     StageSpec,
+    Trackers,
     TransformersRollouts,
     VllmColocate,
     contradiction,
@@ -91,6 +93,10 @@ class Profile(Frozen):
     probe: ProbeSettings = ProbeSettings()
     rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
+    completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
+    """How much of a stage's completions is kept as Parquet; 0 = none."""
+    tracking: Trackers = Field(["tensorboard"], exclude_if=lambda names: names == ["tensorboard"])
+    """tensorboard, wandb, trackio; a run's own setting goes before it."""
 
     @model_validator(mode="after")
     def _steps_in_bounds(self) -> Self:
@@ -187,6 +193,7 @@ def stage_spec(
         lora=profile.lora,
         device=profile.device,
         threads=profile.threads,
+        completions_mib=profile.completions_mib,
     )
 
 

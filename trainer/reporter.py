@@ -11,6 +11,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainer.attempts import mark_complete
+from trainer.completions import Keeper
 from trainer.metrics import StepMetrics, append, beat
 from trainer.reward import PROGRESS, SUCCESS, VALID
 from trainer.rollouts import Clock
@@ -19,16 +20,19 @@ from trainer.rollouts import Clock
 class Reporter(TrainerCallback):
     """Writes a metrics line and a heartbeat a step, and marks checkpoints that are whole."""
 
-    def __init__(self, attempt: Path, clock: Clock, started: float) -> None:
+    def __init__(self, attempt: Path, clock: Clock, started: float, keeper: Keeper) -> None:
         self._attempt = attempt
         self._clock = clock
         self._started = started
+        self._keeper = keeper
         self._step_began = 0.0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._clock.start_up = time.time() - self._started
+        if state.is_world_process_zero:
+            self._keeper.begin(state.global_step)
         beat(self._attempt, "train", state.global_step)
 
     def on_step_begin(
@@ -47,6 +51,7 @@ class Reporter(TrainerCallback):
             StepMetrics(
                 step=state.global_step,
                 steps=state.max_steps,
+                time=round(time.time(), 3),
                 reward=logs["reward"],
                 valid=logs[VALID],
                 optimal=logs["rewards/optimal/mean"],
@@ -66,6 +71,13 @@ class Reporter(TrainerCallback):
         self._clock.saving_since = time.monotonic()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # Before the checkpoint counts: what resumes from it has no other way to these steps.
+        self._keeper.flush()
         mark_complete(self._attempt / f"checkpoint-{state.global_step}")
         beat(self._attempt, "train", state.global_step)
         self._clock.saving += time.monotonic() - self._clock.saving_since
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._keeper.flush()

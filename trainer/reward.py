@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from envsim.api import Environment, Verdict
+from envsim.api import Environment, Instance, Verdict
 from trainer.spec import RewardWeights
 
 INSTANCE_COLUMN = "instance"
@@ -40,18 +40,20 @@ class RewardFunction(Protocol):
 def reward_functions(environment: Environment) -> list[RewardFunction]:
     """``[valid, optimal]``, in the order of `reward_weights`; each completion is verified once for both.
 
-    ``valid`` logs `figures` of its batch through TRL's keyword ``log_metric`` where it is given.
+    ``valid`` logs `figures` of its batch through TRL's keyword ``log_metric`` where it is given, and through
+    ``log_extra`` what the kept completions say beside their rewards.
     """
     batch: tuple[list[str], list[str]] = ([], [])
     verdicts: list[Verdict] = []
+    tasks: dict[str, Instance] = {}
 
     def verify(completions: Sequence[list[dict[str, str]]], instance: Sequence[str]) -> list[Verdict]:
-        nonlocal batch, verdicts
+        nonlocal batch, verdicts, tasks
         wanted = (list(instance), [completion[-1]["content"] for completion in completions])
         if wanted != batch:
-            parsed = {text: environment.instance_model.model_validate_json(text) for text in set(wanted[0])}
+            tasks = {text: environment.instance_model.model_validate_json(text) for text in set(wanted[0])}
             batch = wanted
-            verdicts = [environment.score(parsed[text], answer) for text, answer in zip(*wanted, strict=True)]
+            verdicts = [environment.score(tasks[text], answer) for text, answer in zip(*wanted, strict=True)]
         return verdicts
 
     def valid(
@@ -59,9 +61,14 @@ def reward_functions(environment: Environment) -> list[RewardFunction]:
         completions: Sequence[list[dict[str, str]]],
         instance: Sequence[str],
         log_metric: Callable[[str, float], None] | None = None,
+        log_extra: Callable[[str, list[str]], None] | None = None,
         **_: Any,
     ) -> list[float]:
         found = verify(completions, instance)
+        if log_extra is not None:
+            log_extra("instance_id", [tasks[text].id for text in instance])
+            log_extra("cell", [environment.cell(tasks[text]) for text in instance])
+            log_extra("outcome", [verdict.outcome for verdict in found])
         if log_metric is not None:
             for name, value in figures(found).items():
                 log_metric(name, value)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA_VERSION: Final = 1
 MAX_TOKENS = 131_072
 """More than any model answers; a limit beyond it is a slip of the pen."""
 MAX_THREADS = 1024
+COMPLETIONS_MIB = 64.0
+"""Of a stage."""
 
 
 class Frozen(BaseModel):
@@ -46,6 +48,19 @@ def short(value: Any) -> str:
     """A value as Python writes it, cut to what an error line can hold."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+TrackerName = Literal["tensorboard", "wandb", "trackio"]
+
+
+def _each_once(names: list[TrackerName]) -> list[TrackerName]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"{names} names a tracker twice, expected each once")
+    return names
+
+
+Trackers = Annotated[list[TrackerName], AfterValidator(_each_once)]
+"""Where the curves of a run go; none keeps them in the metrics' JSONL alone."""
 
 
 class ModelRef(Frozen):
@@ -154,11 +169,14 @@ class StageSpec(Frozen):
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(2, gt=0, le=MAX_THREADS)
+    completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
+    """How much of what the policy answers is kept beside the stage, in MiB; it decides nothing of what is computed."""
 
     def identity(self) -> str:
         """Hash of the spec with contents in place of paths."""
         data = self.model_dump(mode="json")
         del data["init_model"]["path"], data["dataset"]["path"]
+        data.pop("completions_mib", None)
         return canonical_hash(data)
 
 

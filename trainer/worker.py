@@ -64,6 +64,9 @@ def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -
     if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
         # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
         sys.modules["vllm"] = None  # type: ignore[assignment]
+    for tracker in ("wandb", "trackio"):
+        # TRL imports these too, for seconds in all; curves are drawn by the process that supervises this one.
+        sys.modules[tracker] = None  # type: ignore[assignment]
     # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
     from trainer.checkpoint import reference  # noqa: PLC0415
     from trainer.grpo import TrainingInputError, train  # noqa: PLC0415

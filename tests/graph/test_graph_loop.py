@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graph.rundir import RunDir
 
@@ -114,6 +116,29 @@ def test_a_run_leaves_readable_files_and_one_page(straight: tuple[Path, Path]) -
     assert spent["other"] <= 0.10 * sum(spent.values()), spent
 
 
+def assert_curves_are_whole(root: Path) -> None:
+    """Every step of every stage once in TensorBoard's files, and a point a stage in the run's own series."""
+    run, stages = RunDir(root), sorted(path.name for path in (root / "stages").iterdir())
+    steps = {f"stage-{stage}": run.read(f"stages/{stage}/result.json")["steps"] for stage in stages}
+    series = {folder.name: EventAccumulator(str(folder)).Reload() for folder in (root / "tensorboard").iterdir()}
+    assert set(series) == {*steps, "run"}
+    for name, last in steps.items():
+        assert [event.step for event in series[name].Scalars("train/reward")] == list(range(1, last + 1))
+    anchor = series["run"].Scalars("run/anchor_valid")
+    after = [run.read(f"stages/{stage}/decision.json")["after"]["macro_valid"] for stage in stages]
+    assert [event.step for event in anchor] == list(range(len(stages)))
+    assert [event.value for event in anchor] == pytest.approx(after)
+
+
+def test_a_run_draws_its_curves_and_keeps_its_answers(straight: tuple[Path, Path]) -> None:
+    _, root = straight
+    assert_curves_are_whole(root)
+    for stage in (root / "stages").iterdir():
+        found = pq.read_table(stage / "completions").to_pydict()
+        result = json.loads((stage / "result.json").read_text())
+        assert sorted(set(found["step"])) == list(range(1, result["steps"] + 1))
+
+
 def test_the_checkpointer_holds_little_and_plain_json(straight: tuple[Path, Path]) -> None:
     _, root = straight
     with sqlite3.connect(root / "graph.sqlite") as database:
@@ -151,6 +176,7 @@ def test_kill_and_resume(straight: tuple[Path, Path], tmp_path: Path, node: str,
     done = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.glob("stages/*/result.json")}
     finish(start(tmp_path, "--run-dir", root, "--resume"))
     assert outcome(root) == outcome(undisturbed)
+    assert_curves_are_whole(root)
     for path, before in done.items():
         assert (path.read_bytes(), path.stat().st_mtime_ns) == before, f"{path} was made again"
     for folder in root.glob("stages/*"):
