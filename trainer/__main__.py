@@ -23,6 +23,10 @@ from envsim.documents import DocumentError, read_text
 from envsim.registry import get
 from trainer.checkpoint import CheckpointError, resolve
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.launch.contract import Launcher, LaunchError
+from trainer.launch.places import evaluation_plan, launcher
+from trainer.launch.settings import LaunchSettings, RaySettings
+from trainer.launch.sharded import ShardedPolicy
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
 from trainer.spec import EvalReport, StageResult, StageSpec, explain
@@ -40,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stage = commands.add_parser("stage", help="train one stage from its spec")
     stage.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
     stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
+    _place_arguments(stage)
     stage.set_defaults(run=_stage)
     schema = commands.add_parser("schema", help="print the protocol of stages and evaluations as JSON Schema")
     schema.add_argument("name", nargs="?", choices=sorted(SCHEMAS), help="one schema only; none = all by name")
@@ -51,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
+    except LaunchError as error:
+        print(error, file=sys.stderr)
+        return 1
     except StageError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, StageInputError) else 1
@@ -68,13 +76,33 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 = greedy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep-failures", action="store_true", help="replay the failures into a file as well")
+    parser.add_argument("--shards", type=int, help="tasks to split it into; default: the profile's, else 1")
+    _place_arguments(parser)
     parser.set_defaults(run=_evaluate)
 
 
+def _place_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ray", metavar="ADDRESS", help="on a Ray cluster: host:port of its head, or auto")
+
+
+def _place(options: argparse.Namespace, settings: LaunchSettings | None = None) -> Launcher:
+    if options.ray is not None:
+        settings = LaunchSettings(where="ray", ray=RaySettings(address=options.ray))
+    return launcher(settings)
+
+
 def _check_numbers(options: argparse.Namespace) -> None:
-    ranges = {"samples": (1, 10_000), "limit": (0, math.inf), "seed": (0, 2**31 - 1), "temperature": (0, 100)}
+    ranges = {
+        "shards": (1, 256),
+        "samples": (1, 10_000),
+        "limit": (0, math.inf),
+        "seed": (0, 2**31 - 1),
+        "temperature": (0, 100),
+    }
     for name, (low, high) in ranges.items():
         value = getattr(options, name)
+        if value is None:
+            continue
         if not low <= value <= high:
             expected = f"{low} or more" if high == math.inf else f"{low} to {high}"
             raise EvaluationError(f"--{name} is {value}, expected {expected}")
@@ -86,29 +114,46 @@ def _evaluate(options: argparse.Namespace) -> None:
     environment = get(options.environment)
     ref = resolve(options.model or profile.model)
     instances = environment.frozen_set(options.set)
-    policy = TransformersPolicy(
-        ref,
-        device=profile.device,
-        threads=profile.threads,
-        batch_size=profile.evaluation.batch_size,
-        chat_template_kwargs=profile.generation.chat_template_kwargs,
+    instances = instances[: options.limit or None]
+    plan = evaluation_plan(
+        profile,
+        environment=options.environment,
+        set_name=options.set,
+        model=ref,
+        temperature=options.temperature,
+        samples=options.samples,
+        seed=options.seed,
     )
+    shards = options.shards or (1 if profile.launch is None else profile.launch.shards)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(options.set, total=len(instances))
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        policy: TransformersPolicy | ShardedPolicy
+        if shards > 1 or options.ray is not None:
+            place = _place(options, profile.launch)
+            policy = ShardedPolicy(
+                place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
+            )
+        else:
+            policy = plan.policy()
         report = evaluate(
             policy,
             environment,
-            instances[: options.limit or None],
+            instances,
             set_name=options.set,
             model_sha256=ref.sha256,
             style=profile.style,
-            generation=profile.generation.model_copy(update={"temperature": options.temperature}),
+            generation=plan.generation,
             directory=options.directory,
             samples=options.samples,
             seed=options.seed,
             keep_failures=options.keep_failures,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=show,
         )
+        policy.close()
     _print(report)
 
 
@@ -139,7 +184,7 @@ def _stage(options: argparse.Namespace) -> None:
             if event["event"] == "step":
                 bar.update(task, completed=event["step"], description=f"reward {event['reward']:.3f}")
 
-        result = run_stage(spec, options.directory, on_progress=show)
+        result = run_stage(spec, options.directory, on_progress=show, launcher=_place(options))
     print(result.model_dump_json(indent=1))
 
 

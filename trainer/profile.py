@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from envsim.api import Style
 from envsim.documents import DocumentError, parse_yaml, read_text
+from trainer.launch.presets import unworkable
+from trainer.launch.settings import LaunchSettings
 from trainer.spec import (
     MAX_THREADS,
     MAX_TOKENS,
@@ -24,13 +26,23 @@ from trainer.spec import (
     GrpoSettings,
     LoraSettings,
     ModelRef,
+    Ranks,
     RewardWeights,
+    RolloutSettings,
     StageSpec,
     TransformersRollouts,
     VllmColocate,
+    VllmServer,
+    absent,
     contradiction,
     short,
 )
+
+_ROLLOUTS: dict[Any, type[BaseModel]] = {
+    "transformers": TransformersRollouts,
+    "vllm_colocate": VllmColocate,
+    "vllm_server": VllmServer,
+}
 
 
 class ProfileError(ValueError):
@@ -89,8 +101,10 @@ class Profile(Frozen):
     reward: RewardWeights = RewardWeights()
     evaluation: EvaluationSettings = EvaluationSettings()
     probe: ProbeSettings = ProbeSettings()
-    rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
+    rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
+    launch: LaunchSettings | None = Field(None, exclude_if=absent)
+    """None = one process of this machine."""
 
     @model_validator(mode="after")
     def _steps_in_bounds(self) -> Self:
@@ -105,6 +119,23 @@ class Profile(Frozen):
         if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device)) is not None:
             raise ValueError(why)
         return self
+
+    @model_validator(mode="after")
+    def _can_be_launched(self) -> Self:
+        ranks = self.ranks()
+        if ranks is None:
+            if self.rollouts.kind == "vllm_server":
+                raise ValueError("rollouts vllm_server need launch.preset server, got no preset; add it")
+            return self
+        lora = self.lora is not None
+        why = unworkable(ranks, self.grpo, device=self.device, rollouts=self.rollouts.kind, lora=lora)
+        if why is not None:
+            raise ValueError(why)
+        return self
+
+    def ranks(self) -> Ranks | None:
+        """How the processes of a stage share its work; None for one plain process."""
+        return None if self.launch is None else self.launch.ranks()
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
@@ -187,6 +218,7 @@ def stage_spec(
         lora=profile.lora,
         device=profile.device,
         threads=profile.threads,
+        ranks=profile.ranks(),
     )
 
 
@@ -209,8 +241,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: Any = Profile
     for part in path:
-        if part in ("transformers", "vllm_colocate"):
-            model = TransformersRollouts if part == "transformers" else VllmColocate
+        if part in _ROLLOUTS:
+            model = _ROLLOUTS[part]
         elif part in getattr(model, "model_fields", {}):
             annotation = model.model_fields[part].annotation
             arms = [annotation, *getattr(annotation, "__args__", ())]

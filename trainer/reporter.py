@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainer.attempts import mark_complete
@@ -29,7 +30,8 @@ class Reporter(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._clock.start_up = time.time() - self._started
-        beat(self._attempt, "train", state.global_step)
+        if state.is_world_process_zero:
+            beat(self._attempt, "train", state.global_step)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -39,9 +41,9 @@ class Reporter(TrainerCallback):
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         logs: dict[str, float] = kwargs["logs"]
         # The last log of a training run is its summary.
-        if "reward" not in logs:
+        if "reward" not in logs or not state.is_world_process_zero:
             return
-        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         append(
             self._attempt,
             StepMetrics(
@@ -66,6 +68,11 @@ class Reporter(TrainerCallback):
         self._clock.saving_since = time.monotonic()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if args.world_size > 1:
+            # Every process writes the state of its own generators into the checkpoint.
+            torch.distributed.barrier()
+        if not state.is_world_process_zero:
+            return
         mark_complete(self._attempt / f"checkpoint-{state.global_step}")
         beat(self._attempt, "train", state.global_step)
         self._clock.saving += time.monotonic() - self._clock.saving_since
