@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +22,11 @@ from trainer.launch.follow import finish
 from trainer.launch.local import LocalLauncher
 from trainer.launch.presets import presets
 from trainer.launch.ranks import arguments_for
+from trainer.launch.serving import ServingError, free_port, serve_line, split_gpus, start, wait_healthy
 from trainer.launch.shard import EvaluationPlan
 from trainer.launch.sharded import ShardedPolicy
 from trainer.profile import ProfileError, load_profile, shipped_profiles
-from trainer.spec import GenerationSettings, ModelRef, Ranks, StageSpec
+from trainer.spec import GenerationSettings, ModelRef, Ranks, StageSpec, VllmServer
 from trainer.stage import StageInputError, check_spec
 
 
@@ -74,18 +79,24 @@ def test_what_cannot_work_is_refused_in_one_line(
         ("qwen3-4b", {"launch": {"preset": "1gpu-lora"}, "lora": {"rank": 8}}, 1),
         ("qwen3-4b", {"launch": {"preset": "ngpu-colocate", "processes": 4}}, 4),
         ("qwen3-4b", {"launch": {"preset": "ngpu-colocate"}}, 8),
+        ("qwen3-4b-8gpu", {}, 8),
+        ("qwen3-4b", {"launch": {"preset": "server", "processes": 4}, "rollouts": {"kind": "vllm_server"}}, 4),
     ],
 )
 def test_what_can_work_is_taken(tmp_path: Path, base: str, sections: dict[str, Any], processes: int) -> None:
     ranks = load_profile(profile_with(tmp_path, base, **sections)).ranks()
     assert ranks is not None
-    assert (ranks.preset, ranks.processes) == (sections["launch"]["preset"], processes)
+    assert ranks.processes == processes
+    if sections:
+        assert ranks.preset == sections["launch"]["preset"]
 
 
 def test_without_a_launch_section_nothing_is_said_of_one() -> None:
     """So that run.yaml and the identity of a stage are what they were before there were launchers."""
-    for name in shipped_profiles():
-        assert "launch" not in load_profile(name).model_dump(mode="json")
+    for name in ("seedling", "smollm2", "qwen3-4b"):
+        profile = load_profile(name)
+        assert "launch" not in profile.model_dump(mode="json")
+        assert profile.ranks() is None
 
 
 def test_processes_are_part_of_what_a_stage_is(make_spec: Any) -> None:
@@ -126,6 +137,47 @@ def test_every_preset_makes_a_line_that_its_launcher_takes() -> None:
             assert stage == (2 if preset.processes.most > 1 else None)
         assert parsed.training_script == "trainer.worker"
         assert parsed.training_script_args == ["--spec", "s"]
+
+
+def test_a_worker_without_its_peers_refuses(make_spec: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text(make_spec(ranks=Ranks(preset="cpu", processes=2)).model_dump_json())
+    line = ["-m", "trainer.worker", "--spec", str(spec), "--directory", str(tmp_path / "000" / "attempt-1")]
+    done = subprocess.run([sys.executable, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the spec asks for 2 processes, got 1; start the stage by python -m trainer stage" in done.stderr
+    assert not (tmp_path / "000" / "result.json").exists()
+
+
+def served(make_spec: Any, **changes: Any) -> StageSpec:
+    spec: StageSpec = make_spec(device="cuda", rollouts=VllmServer(gpus=2), **changes)
+    return spec
+
+
+def test_the_server_is_what_the_stage_is_and_gets_the_last_gpus(make_spec: Any) -> None:
+    line = serve_line(served(make_spec), 8101)
+    assert line[line.index("serve") + 1] == make_spec().init_model.path
+    assert line[line.index("--port") + 1] == "8101"
+    assert line[line.index("--tensor-parallel-size") + 1] == "2"
+    assert json.loads(line[line.index("--weight-transfer-config") + 1]) == {"backend": "nccl"}
+    assert split_gpus(["0", "1", "4", "5", "7"], 3, 2) == (["0", "1", "4"], ["5", "7"])
+    with pytest.raises(ServingError, match="needs 5 GPUs, 3 to train and 2 to serve, got 4"):
+        split_gpus(["0", "1", "2", "3"], 3, 2)
+    assert stage_resources(served(make_spec, ranks=Ranks(preset="server", processes=3))).gpus == 5
+
+
+def test_a_server_is_waited_for_and_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    (tmp_path / "health").touch()
+    port = free_port()
+    line = ["-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(tmp_path)]
+    server = start(line, {})
+    wait_healthy(server, f"http://127.0.0.1:{port}", seconds=20)
+    server.terminate()
+    assert server.wait(timeout=20) != 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    with pytest.raises(ServingError, match="ended with 3 before it was healthy"):
+        wait_healthy(start(["-c", "raise SystemExit(3)"], {}), f"http://127.0.0.1:{port}", seconds=20)
 
 
 def task(tmp_path: Path, code: str, *arguments: str) -> Task:
