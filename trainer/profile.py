@@ -133,6 +133,12 @@ class Profile(Frozen):
             raise ValueError(why)
         return self
 
+    def content(self) -> dict[str, Any]:
+        """What of it decides what is computed: all but the place, so that a run may go on elsewhere."""
+        ranks = self.ranks()
+        own = self.model_dump(mode="json", exclude={"launch"})
+        return own if ranks is None else {**own, "ranks": ranks.model_dump(mode="json")}
+
     def ranks(self) -> Ranks | None:
         """How the processes of a stage share its work; None for one plain process."""
         return None if self.launch is None else self.launch.ranks()

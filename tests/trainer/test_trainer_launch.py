@@ -99,6 +99,16 @@ def test_without_a_launch_section_nothing_is_said_of_one() -> None:
         assert profile.ranks() is None
 
 
+def test_a_run_may_go_on_at_another_place_but_not_with_other_processes(tmp_path: Path) -> None:
+    def content(**launch: Any) -> dict[str, Any]:
+        return load_profile(profile_with(tmp_path, "seedling", launch=launch or None)).content()
+
+    assert content() == load_profile("seedling").model_dump(mode="json")
+    assert content(where="ray", shards=4, ray={"address": "h:1"}) == content()
+    assert content(preset="cpu", processes=2, where="ray") == content(preset="cpu", processes=2)
+    assert content(preset="cpu", processes=2) != content(preset="cpu", processes=4) != content()
+
+
 def test_processes_are_part_of_what_a_stage_is(make_spec: Any) -> None:
     one, two = make_spec(), make_spec(ranks=Ranks(preset="cpu", processes=2))
     assert "ranks" not in one.model_dump(mode="json")

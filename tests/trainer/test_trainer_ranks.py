@@ -36,7 +36,7 @@ def test_two_processes_give_what_one_gives_also_after_one_of_them_died(
     assert shared[0].gradient_norm == pytest.approx(alone[0].gradient_norm, rel=1e-4)
     # Only the order of sums differs, so the weights are close and not equal.
     old, new = (load_file(Path(result.model.path) / "model.safetensors") for result in (one, two))
-    assert max((old[key] - new[key]).abs().max().item() for key in old) < 1e-3
+    assert max((old[key] - new[key]).abs().max().item() for key in old) < 1e-4
     assert one.model.sha256 != two.model.sha256
     # The first process alone writes: one line a step; the other leaves its random state in the checkpoint.
     assert [row.step for row in shared] == [1, 2, 3, 4]

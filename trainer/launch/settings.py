@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,7 +17,7 @@ class RaySettings(Frozen):
 
     address: str = "auto"
     """Of the cluster's head: host:port, or auto for the one that this machine belongs to."""
-    resources: dict[str, float] = Field(default_factory=dict)
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Resources of the cluster's own naming that every task asks for beside CPUs and GPUs, such as ``{h100: 1}``."""
     retries: int = Field(2, ge=0, le=100)
     """How often a task whose node was lost starts again elsewhere."""
