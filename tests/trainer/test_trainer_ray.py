@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,14 @@ pytestmark = pytest.mark.loop
 def cluster() -> Iterator[TwoNodes]:
     with two_nodes(Path(__file__).parent) as nodes:
         yield nodes
+
+
+def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
+    """In a process of its own: this one may be connected already."""
+    line = ["-m", "trainer", "evaluate", "--limit", "1", "--directory", "unused", "--ray", "127.0.0.1:1"]
+    done = subprocess.run([sys.executable, *line], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "no Ray cluster at '127.0.0.1:1': [Errno 111] Connection refused; start one with 'ray start" in done.stderr
 
 
 def test_what_no_node_can_carry_is_refused(cluster: TwoNodes, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from trainer.launch.settings import RaySettings
 
 _GRACE_SECONDS = 25.0
 """For a cancelled task: what its command is given to end, and then what Ray needs to say so."""
+_KNOCK_SECONDS = 10.0
 _INHERITED = ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")
 """What a task takes from the environment of the one that starts it; all else is its node's."""
 
@@ -89,6 +91,13 @@ class RayJob:
             return -signal.SIGKILL
 
 
+def _knock(address: str) -> None:
+    """Raises OSError if nobody listens at host:port; Ray itself would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+
+
 class RayLauncher:
     """A Ray cluster."""
 
@@ -100,8 +109,9 @@ class RayLauncher:
         self._settings = settings
         if not ray.is_initialized():
             try:
+                _knock(settings.address)
                 ray.init(address=settings.address, log_to_driver=False, configure_logging=False)
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, ValueError) as error:
                 raise LaunchError(
                     f"no Ray cluster at {settings.address!r}: {' '.join(str(error).split())}; start one with "
                     "'ray start --head', and more nodes with 'ray start --address HOST:6379'"
