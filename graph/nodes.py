@@ -166,7 +166,7 @@ def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], Sta
             directory=directory,
             steps=(bounds.min_steps, bounds.max_steps),
             on_progress=tell,
-            run=partial(run_stage, stop=work.stop),
+            run=partial(run_stage, stop=work.stop, launcher=work.launcher()),
         )
         try:
             tool.invoke({"steps": budget.steps, "learning_rate_scale": budget.learning_rate_scale})

@@ -63,7 +63,7 @@ def prepare(settings: RunSettings) -> Prepared:
     check_initial_config(settings, environment)
     identity = {
         "settings": settings.model_dump(mode="json"),
-        "profile": profile.model_dump(mode="json"),
+        "profile": profile.content(),
         "roles_sha256": roles_hash(roles),
         "start_sha256": start.sha256,
     }

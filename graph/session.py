@@ -31,6 +31,8 @@ from graph.timing import Clock
 from graph.work import Work
 from trainer.checkpoint import CheckpointError
 from trainer.evaluate import EvaluationError
+from trainer.launch.contract import LaunchError
+from trainer.launch.follow import LaunchStopped
 from trainer.policy import PolicyError
 from trainer.stage import StageError, StageInputError
 
@@ -66,7 +68,7 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> in
 
     try:
         asyncio.run(drive(work, word, begin))
-    except Stopped:
+    except (Stopped, LaunchStopped):
         reporter.line(f"drained; continue with {again}", style="yellow")
         return Exit.DRAINED
     except Waiting as waiting:
@@ -79,7 +81,7 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> in
         return Exit.ROLE_FAILED
     except (EnvsimError, CheckpointError, StageInputError) as error:
         raise SettingsError(" ".join(str(error).split())) from error
-    except (StageError, PolicyError, EvaluationError) as error:
+    except (StageError, LaunchError, PolicyError, EvaluationError) as error:
         reporter.failure(str(error))
         return Exit.FAILED
     close(work, root)

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agents.rolespec import RoleSpec
-from envsim.api import Environment
+from envsim.api import Environment, Progress
 from graph import layout
 from graph.progress import Reporter
 from graph.rundir import RunDir
@@ -22,6 +22,9 @@ from graph.state import Pointer, RunState
 from graph.timing import Clock
 from trainer.evaluate import evaluate, failures_path, report_path, rollouts_path
 from trainer.files import read_lines
+from trainer.launch.contract import Launcher
+from trainer.launch.places import evaluation_plan, launcher
+from trainer.launch.sharded import ShardedPolicy
 from trainer.policy import TransformersPolicy
 from trainer.profile import Profile
 from trainer.spec import EvalReport, ModelRef
@@ -45,6 +48,7 @@ class Work:
     clock: Clock
     session: str
     stop: threading.Event
+    _launcher: Launcher | None = None
     _policies: dict[str, TransformersPolicy] = field(default_factory=dict)
     _sets: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -98,6 +102,32 @@ class Work:
         self._policies[key] = self._policies.pop(key)
         return self._policies[key]
 
+    def launcher(self) -> Launcher:
+        """Where the run's tasks are carried out. Raises LaunchError if that cannot be reached."""
+        if self._launcher is None:
+            self._launcher = launcher(self.profile.launch)
+        return self._launcher
+
+    def parts(
+        self, pointer: Pointer, set_name: str, instances: Sequence[Any], directory: Path, progress: Progress
+    ) -> ShardedPolicy:
+        """What answers a set by as many tasks as the profile asks for."""
+        return ShardedPolicy(
+            self.launcher(),
+            evaluation_plan(
+                self.profile,
+                environment=self.settings.environment,
+                set_name=set_name,
+                model=self.reference(pointer),
+            ),
+            self.environment,
+            instances,
+            directory=directory,
+            shards=1 if self.profile.launch is None else self.profile.launch.shards,
+            progress=progress,
+            stop=self.stop,
+        )
+
     def evaluate(self, pointer: Pointer, set_name: str) -> EvalReport:
         """Greedy evaluation of a checkpoint on a frozen set, read if it was done before."""
         directory = self.run.path(layout.eval_dir(pointer["stage"]))
@@ -105,8 +135,9 @@ class Work:
         if known is not None and known.model_sha256 == pointer["sha256"]:
             return known
         instances = self.frozen_set(set_name)
-        policy = self.policy(pointer)
+        here = None if self.profile.launch is not None and self.profile.launch.shards > 1 else self.policy(pointer)
         with self.clock.span("evaluation"), self.reporter.bar(f"evaluating on {set_name}") as update:
+            policy = here or self.parts(pointer, set_name, instances, directory, update)
             report = evaluate(
                 policy,
                 self.environment,
@@ -119,6 +150,8 @@ class Work:
                 keep_failures=keeps_failures(set_name),
                 progress=update,
             )
+        if isinstance(policy, ShardedPolicy):
+            policy.close()
         scores = {"valid": report.macro_valid, "optimal": report.macro_optimal}
         self.reporter.event("evaluated", origin=pointer["stage"], set=set_name, n=report.n, **scores)
         return report

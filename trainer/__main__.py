@@ -26,6 +26,10 @@ from trainer.completions import CompletionsError
 from trainer.completions_table import add_arguments as add_completions_arguments
 from trainer.completions_table import show as show_completions
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.launch.contract import Launcher, LaunchError
+from trainer.launch.places import evaluation_plan, launcher
+from trainer.launch.settings import LaunchSettings, RaySettings
+from trainer.launch.sharded import ShardedPolicy
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
 from trainer.spec import EvalReport, StageResult, StageSpec, TrackerName, explain
@@ -57,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stage.add_argument(
         "--tracking", nargs="*", default=["tensorboard"], choices=get_args(TrackerName), help="where the curves go"
     )
+    _place_arguments(stage)
     stage.set_defaults(run=_stage)
     kept = commands.add_parser("completions", help="what a policy answered while it trained")
     add_completions_arguments(kept)
@@ -71,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
+    except LaunchError as error:
+        print(error, file=sys.stderr)
+        return 1
     except StageError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, StageInputError) else 1
@@ -88,13 +96,33 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 = greedy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep-failures", action="store_true", help="replay the failures into a file as well")
+    parser.add_argument("--shards", type=int, help="tasks to split it into; default: the profile's, else 1")
+    _place_arguments(parser)
     parser.set_defaults(run=_evaluate)
 
 
+def _place_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ray", metavar="ADDRESS", help="on a Ray cluster: host:port of its head, or auto")
+
+
+def _place(options: argparse.Namespace, settings: LaunchSettings | None = None) -> Launcher:
+    if options.ray is not None:
+        settings = LaunchSettings(where="ray", ray=RaySettings(address=options.ray))
+    return launcher(settings)
+
+
 def _check_numbers(options: argparse.Namespace) -> None:
-    ranges = {"samples": (1, 10_000), "limit": (0, math.inf), "seed": (0, 2**31 - 1), "temperature": (0, 100)}
+    ranges = {
+        "shards": (1, 256),
+        "samples": (1, 10_000),
+        "limit": (0, math.inf),
+        "seed": (0, 2**31 - 1),
+        "temperature": (0, 100),
+    }
     for name, (low, high) in ranges.items():
         value = getattr(options, name)
+        if value is None:
+            continue
         if not low <= value <= high:
             expected = f"{low} or more" if high == math.inf else f"{low} to {high}"
             raise EvaluationError(f"--{name} is {value}, expected {expected}")
@@ -106,29 +134,46 @@ def _evaluate(options: argparse.Namespace) -> None:
     environment = get(options.environment)
     ref = resolve(options.model or profile.model)
     instances = environment.frozen_set(options.set)
-    policy = TransformersPolicy(
-        ref,
-        device=profile.device,
-        threads=profile.threads,
-        batch_size=profile.evaluation.batch_size,
-        chat_template_kwargs=profile.generation.chat_template_kwargs,
+    instances = instances[: options.limit or None]
+    plan = evaluation_plan(
+        profile,
+        environment=options.environment,
+        set_name=options.set,
+        model=ref,
+        temperature=options.temperature,
+        samples=options.samples,
+        seed=options.seed,
     )
+    shards = options.shards or (1 if profile.launch is None else profile.launch.shards)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(options.set, total=len(instances))
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        policy: TransformersPolicy | ShardedPolicy
+        if shards > 1 or options.ray is not None:
+            place = _place(options, profile.launch)
+            policy = ShardedPolicy(
+                place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
+            )
+        else:
+            policy = plan.policy()
         report = evaluate(
             policy,
             environment,
-            instances[: options.limit or None],
+            instances,
             set_name=options.set,
             model_sha256=ref.sha256,
             style=profile.style,
-            generation=profile.generation.model_copy(update={"temperature": options.temperature}),
+            generation=plan.generation,
             directory=options.directory,
             samples=options.samples,
             seed=options.seed,
             keep_failures=options.keep_failures,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=show,
         )
+        policy.close()
     _print(report)
 
 
@@ -163,7 +208,7 @@ def _stage(options: argparse.Namespace) -> None:
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
         with stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config) as curves:
-            result = run_stage(spec, options.directory, on_progress=show)
+            result = run_stage(spec, directory, on_progress=show, launcher=_place(options))
     print(result.model_dump_json(indent=1))
 
 

@@ -18,12 +18,13 @@ KEYS = frozenset((*_PROMPT, *_COMPLETION, "advantages", "num_items_in_batch"))
 """What a batch may hold; one with more, such as another sampler's log-probabilities, is not for compaction."""
 
 
-def compact(batches: Sequence[Batch]) -> list[Batch]:
+def compact(batches: Sequence[Batch], *, at_least: int = 0) -> list[Batch]:
     """The same number of micro-batches with the same gradient and less in them.
 
     Args:
         batches: micro-batches of one optimizer step: prompts (rows, P) padded on the left, completions (rows, C) padded
             on the right, advantages (rows,), and the number of completion tokens in all of them.
+        at_least: rows to keep; where fewer carry a gradient, weightless ones fill up.
 
     Raises:
         ValueError: a batch holds other keys than `KEYS`.
@@ -35,7 +36,7 @@ def compact(batches: Sequence[Batch]) -> list[Batch]:
     lengths = whole["completion_mask"].sum(dim=1)
     # Rows of weight first; weightless ones fill up micro-batches that would be empty.
     rows = torch.argsort(torch.where(weighs, lengths, lengths.max() + 1), stable=True)
-    rows = rows[: max(int(weighs.sum()), len(batches))]
+    rows = rows[: max(int(weighs.sum()), len(batches), at_least)]
     return [
         _cut({key: tensor[chunk] for key, tensor in whole.items()}, batches[0])
         for chunk in rows.tensor_split(len(batches))

@@ -127,8 +127,7 @@ def evaluate(
     if not instances:
         raise EvaluationError(f"the set {set_name!r} is empty; expected at least one instance")
     started = time.monotonic()
-    # Answers grow with prompts, so that neighbours in this order end together and a batch is not held up by a few.
-    instances = sorted(instances, key=lambda instance: _length(environment.prompt(instance, style)))
+    instances = in_order(environment, instances, style)
     directory.mkdir(parents=True, exist_ok=True)
     header = Header(
         set=set_name,
@@ -166,6 +165,14 @@ def evaluate(
     report = summarise(header, environment.cells(), rollouts, file_name=path.name, seconds=time.monotonic() - started)
     write_atomic(report_path(directory, set_name), report.model_dump_json(indent=1))
     return report
+
+
+def in_order(environment: Environment, instances: Sequence[Instance], style: Style) -> list[Instance]:
+    """The instances as an evaluation works through them, from short prompts to long ones.
+
+    Answers grow with prompts, so that neighbours end together and a batch is not held up by a few.
+    """
+    return sorted(instances, key=lambda instance: _length(environment.prompt(instance, style)))
 
 
 def read_rollouts(path: Path) -> list[Rollout]:

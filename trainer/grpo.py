@@ -57,7 +57,8 @@ class Trained:
     """What training left behind."""
 
     steps: int
-    weight_change: float
+    weight_change: float | None
+    """None in all processes but the first, which alone saves the model."""
     resumed_from_step: int | None
     clock: Clock = field(repr=False)
 
@@ -97,12 +98,23 @@ class StageTrainer(GRPOTrainer):
         trainer: Any = self
         window_begins = self._step % trainer.args.steps_per_generation == 0
         if self._compacts and window_begins and set(inputs) == KEYS:
-            trainer._buffered_inputs = compact(trainer._buffered_inputs)
+            trainer._buffered_inputs = compact(trainer._buffered_inputs, at_least=self._most_rows())
             inputs = trainer._buffered_inputs[0]
         return inputs
 
+    def _most_rows(self) -> int:
+        """Rows that carry a gradient in the process that has most: TRL gathers per row, so all must keep as many."""
+        trainer: Any = self
+        own = sum(int((batch["advantages"] != 0).sum()) for batch in trainer._buffered_inputs)
+        if trainer.accelerator.num_processes == 1:
+            return own
+        counts = trainer.accelerator.gather(torch.tensor([own], device=trainer.accelerator.device))
+        return int(counts.max())
 
-def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, started: float) -> Trained:
+
+def train(
+    spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, started: float, server: str | None = None
+) -> Trained:
     """Train the stage and save its model to ``output`` in float32.
 
     Args:
@@ -111,6 +123,7 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
         output: where the model goes; must not exist.
         resume: a complete checkpoint of the same spec.
         started: wall-clock time at which the process began.
+        server: URL of the vLLM server that generates, for rollouts of that kind.
 
     Raises:
         TrainingInputError: the spec names a model, dataset or environment that is not as it says, or too few prompts.
@@ -125,8 +138,12 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
         model, tokenizer = load(spec.init_model, device=spec.device)
     except (EnvsimError, DatasetError, CheckpointError) as error:
         raise TrainingInputError(str(error)) from error
-    if spec.rollouts.kind == "vllm_colocate":
+    if spec.rollouts.kind != "transformers":
         _optional("vllm", "rollouts")
+    if (spec.rollouts.kind == "vllm_server") != (server is not None):
+        raise TrainingInputError(
+            f"rollouts are {spec.rollouts.kind} and the server is {server}; start it by a launcher"
+        )
     clock = Clock()
     keeper = Keeper(attempt.parent, spec.completions_mib)
     in_process = spec.rollouts.kind == "transformers"
@@ -135,7 +152,7 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
         compacts=in_process and spec.grpo.loss_type == "dapo" and spec.grpo.beta == 0,
         keeper=keeper,
         model=model,
-        args=grpo_config(spec, attempt),
+        args=grpo_config(spec, attempt, server),
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(rows),
         reward_funcs=reward_functions(environment),
@@ -151,6 +168,9 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
             f"training ended after {trainer.state.global_step} steps, expected {spec.grpo.steps}; the dataset has "
             f"{len(rows)} prompts"
         )
+    step = None if resume is None else int(resume.name.rpartition("-")[2])
+    if not trainer.is_world_process_zero():
+        return Trained(steps=trainer.state.global_step, weight_change=None, resumed_from_step=step, clock=clock)
     saving = time.monotonic()
     _save(trainer.accelerator.unwrap_model(trainer.model), Path(spec.init_model.path), output)
     change = weight_distance(Path(spec.init_model.path), output)
@@ -160,7 +180,6 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
             "every group's answers earned the same there was nothing to learn: train on tasks that are sometimes solved"
         )
     clock.saving += time.monotonic() - saving
-    step = None if resume is None else int(resume.name.rpartition("-")[2])
     return Trained(steps=trainer.state.global_step, weight_change=change, resumed_from_step=step, clock=clock)
 
 
@@ -186,27 +205,30 @@ def training_rows(spec: StageSpec, environment: Environment) -> list[dict[str, A
     ]
 
 
-def grpo_config(spec: StageSpec, output: Path) -> Any:
+def grpo_config(spec: StageSpec, output: Path, server: str | None = None) -> Any:
     """TRL's configuration of the stage: one pass, on-policy, untruncated sampling."""
     grpo = spec.grpo
-    micro = grpo.micro_batch or grpo.batch
-    colocate: dict[str, Any] = {}
+    accumulation = grpo.batch // (spec.micro_batch * spec.processes)
+    engine: dict[str, Any] = {}
     if spec.rollouts.kind == "vllm_colocate":
-        colocate = {
+        engine = {
             "use_vllm": True,
             "vllm_mode": "colocate",
             "vllm_gpu_memory_utilization": spec.rollouts.gpu_memory_utilization,
             "vllm_max_model_length": spec.rollouts.max_model_length,
             "vllm_enable_sleep_mode": spec.rollouts.sleep,
-            # The default drops whole long answers when the two engines' log-probabilities drift apart.
-            "vllm_importance_sampling_mode": "token_truncate",
         }
+    elif spec.rollouts.kind == "vllm_server":
+        engine = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": server}
+    if engine:
+        # The default drops whole long answers when the two engines' log-probabilities drift apart.
+        engine["vllm_importance_sampling_mode"] = "token_truncate"
     return GRPOConfig(
         output_dir=str(output),
         max_steps=grpo.steps,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=grpo.batch // micro,
-        steps_per_generation=grpo.batch // micro,
+        per_device_train_batch_size=spec.micro_batch,
+        gradient_accumulation_steps=accumulation,
+        steps_per_generation=accumulation,
         num_generations=grpo.group,
         num_iterations=1,
         learning_rate=grpo.learning_rate,
@@ -241,7 +263,9 @@ def grpo_config(spec: StageSpec, output: Path) -> Any:
         log_completions=False,
         report_to="none",
         disable_tqdm=True,
-        **colocate,
+        # Every weight takes part in every step; looking for those that do not costs a pass over the graph.
+        ddp_find_unused_parameters=None if spec.processes == 1 else False,
+        **engine,
     )
 
 

@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from envsim.api import Style
 from envsim.documents import DocumentError, parse_yaml, read_text
+from trainer.launch.presets import unworkable
+from trainer.launch.settings import LaunchSettings
 from trainer.spec import (
     COMPLETIONS_MIB,
     MAX_THREADS,
@@ -25,14 +27,24 @@ from trainer.spec import (
     GrpoSettings,
     LoraSettings,
     ModelRef,
+    Ranks,
     RewardWeights,
+    RolloutSettings,
     StageSpec,
     Trackers,
     TransformersRollouts,
     VllmColocate,
+    VllmServer,
+    absent,
     contradiction,
     short,
 )
+
+_ROLLOUTS: dict[Any, type[BaseModel]] = {
+    "transformers": TransformersRollouts,
+    "vllm_colocate": VllmColocate,
+    "vllm_server": VllmServer,
+}
 
 
 class ProfileError(ValueError):
@@ -91,12 +103,14 @@ class Profile(Frozen):
     reward: RewardWeights = RewardWeights()
     evaluation: EvaluationSettings = EvaluationSettings()
     probe: ProbeSettings = ProbeSettings()
-    rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
+    rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
     completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
     """How much of a stage's completions is kept as Parquet; 0 = none."""
     tracking: Trackers = Field(["tensorboard"], exclude_if=lambda names: names == ["tensorboard"])
     """tensorboard, wandb, trackio; a run's own setting goes before it."""
+    launch: LaunchSettings | None = Field(None, exclude_if=absent)
+    """None = one process of this machine."""
 
     @model_validator(mode="after")
     def _steps_in_bounds(self) -> Self:
@@ -111,6 +125,29 @@ class Profile(Frozen):
         if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device)) is not None:
             raise ValueError(why)
         return self
+
+    @model_validator(mode="after")
+    def _can_be_launched(self) -> Self:
+        ranks = self.ranks()
+        if ranks is None:
+            if self.rollouts.kind == "vllm_server":
+                raise ValueError("rollouts vllm_server need launch.preset server, got no preset; add it")
+            return self
+        lora = self.lora is not None
+        why = unworkable(ranks, self.grpo, device=self.device, rollouts=self.rollouts.kind, lora=lora)
+        if why is not None:
+            raise ValueError(why)
+        return self
+
+    def content(self) -> dict[str, Any]:
+        """What of it decides what is computed: all but the place, so that a run may go on elsewhere."""
+        ranks = self.ranks()
+        own = self.model_dump(mode="json", exclude={"launch"})
+        return own if ranks is None else {**own, "ranks": ranks.model_dump(mode="json")}
+
+    def ranks(self) -> Ranks | None:
+        """How the processes of a stage share its work; None for one plain process."""
+        return None if self.launch is None else self.launch.ranks()
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
@@ -194,6 +231,7 @@ def stage_spec(
         device=profile.device,
         threads=profile.threads,
         completions_mib=profile.completions_mib,
+        ranks=profile.ranks(),
     )
 
 
@@ -216,8 +254,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: Any = Profile
     for part in path:
-        if part in ("transformers", "vllm_colocate"):
-            model = TransformersRollouts if part == "transformers" else VllmColocate
+        if part in _ROLLOUTS:
+            model = _ROLLOUTS[part]
         elif part in getattr(model, "model_fields", {}):
             annotation = model.model_fields[part].annotation
             arms = [annotation, *getattr(annotation, "__args__", ())]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainer.attempts import mark_complete
@@ -33,7 +34,7 @@ class Reporter(TrainerCallback):
         self._clock.start_up = time.time() - self._started
         if state.is_world_process_zero:
             self._keeper.begin(state.global_step)
-        beat(self._attempt, "train", state.global_step)
+            beat(self._attempt, "train", state.global_step)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -43,9 +44,9 @@ class Reporter(TrainerCallback):
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         logs: dict[str, float] = kwargs["logs"]
         # The last log of a training run is its summary.
-        if "reward" not in logs:
+        if "reward" not in logs or not state.is_world_process_zero:
             return
-        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         append(
             self._attempt,
             StepMetrics(
@@ -73,6 +74,11 @@ class Reporter(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # Before the checkpoint counts: what resumes from it has no other way to these steps.
         self._keeper.flush()
+        if args.world_size > 1:
+            # Every process writes the state of its own generators into the checkpoint.
+            torch.distributed.barrier()
+        if not state.is_world_process_zero:
+            return
         mark_complete(self._attempt / f"checkpoint-{state.global_step}")
         beat(self._attempt, "train", state.global_step)
         self._clock.saving += time.monotonic() - self._clock.saving_since

@@ -40,7 +40,7 @@ class RewardFunction(Protocol):
 def reward_functions(environment: Environment) -> list[RewardFunction]:
     """``[valid, optimal]``, in the order of `reward_weights`; each completion is verified once for both.
 
-    ``valid`` logs `figures` of its batch through TRL's keyword ``log_metric`` where it is given, and through
+    ``valid`` logs the `figures` of its batch through TRL's keyword ``log_metric`` where it is given, and through
     ``log_extra`` what the kept completions say beside their rewards.
     """
     batch: tuple[list[str], list[str]] = ([], [])
@@ -70,8 +70,10 @@ def reward_functions(environment: Environment) -> list[RewardFunction]:
             log_extra("cell", [environment.cell(tasks[text]) for text in instance])
             log_extra("outcome", [verdict.outcome for verdict in found])
         if log_metric is not None:
-            for name, value in figures(found).items():
-                log_metric(name, value)
+            # One by one: TRL takes the mean over all calls of all processes, each of which sees its own rows alone.
+            for name, values in figures(found).items():
+                for value in values:
+                    log_metric(name, value)
         return [verdict.credit for verdict in found]
 
     def optimal(*, completions: Sequence[list[dict[str, str]]], instance: Sequence[str], **_: Any) -> list[float]:
@@ -80,13 +82,13 @@ def reward_functions(environment: Environment) -> list[RewardFunction]:
     return [valid, optimal]
 
 
-def figures(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """The share of valid answers; the mean success of the valid answers to noisy tasks and the mean progress of the
-    answers to shaped tasks, each only where there are some."""
+def figures(verdicts: Sequence[Verdict]) -> dict[str, list[float]]:
+    """Whether each answer is valid; the success of the valid answers to noisy tasks and the progress of the answers to
+    shaped tasks, each only where there are some."""
     success = [verdict.success for verdict in verdicts if verdict.success is not None]
     progress = [verdict.progress for verdict in verdicts if verdict.shaping > 0]
     found = {VALID: [float(verdict.valid) for verdict in verdicts], SUCCESS: success, PROGRESS: progress}
-    return {name: sum(values) / len(values) for name, values in found.items() if values}
+    return {name: values for name, values in found.items() if values}
 
 
 def reward_weights(weights: RewardWeights) -> list[float]:

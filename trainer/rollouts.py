@@ -48,6 +48,8 @@ class Rollouts:
         prompt_of_row = [index for index, (_, size) in enumerate(groups) for _ in range(size)]
         length = self._spec.generation.max_new_tokens
         seed = int(canonical_hash([self._spec.seed, trainer.state.global_step])[:15], 16)
+        # A process has the rows that follow those of the one before it, so the draws are those of a single process.
+        rank, ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
         model = trainer.accelerator.unwrap_model(trainer.model)
         model.eval()
         completions = decode(
@@ -58,7 +60,7 @@ class Rollouts:
             temperature=self._spec.generation.temperature,
             stop_tokens=self._stops,
             pad_token=self._tokenizer.pad_token_id,
-            draws=uniforms(len(prompts), length, seed),
+            draws=uniforms(ranks * len(prompts), length, seed)[rank * len(prompts) :][: len(prompts)],
         )
         model.train()
         self._clock.last_generation = time.monotonic() - started

@@ -127,8 +127,29 @@ class VllmColocate(Frozen):
     sleep: bool = True
 
 
+class VllmServer(Frozen):
+    """A vLLM server on GPUs of its own, started for each attempt beside the trainer."""
+
+    kind: Literal["vllm_server"] = "vllm_server"
+    gpus: int = Field(1, gt=0, le=8)
+    """GPUs that the server spreads the model over; the last ones of the machine."""
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    max_model_length: int = Field(10240, gt=0)
+
+
 class TransformersRollouts(Frozen):
     kind: Literal["transformers"] = "transformers"
+
+
+RolloutSettings = TransformersRollouts | VllmColocate | VllmServer
+
+
+class Ranks(Frozen):
+    """The processes of a stage, by the preset that says how they share its work. Sums are taken in their order, so they
+    are part of what a stage computes."""
+
+    preset: str
+    processes: int = Field(gt=0)
 
 
 class LoraSettings(Frozen):
@@ -137,7 +158,7 @@ class LoraSettings(Frozen):
 
 
 def contradiction(
-    grpo: GrpoSettings, generation: GenerationSettings, rollouts: TransformersRollouts | VllmColocate, device: str
+    grpo: GrpoSettings, generation: GenerationSettings, rollouts: RolloutSettings, device: str
 ) -> str | None:
     """Why numbers that are each in range cannot be trained with together, in one line; None if they can."""
     micro = grpo.micro_batch or grpo.batch
@@ -147,8 +168,8 @@ def contradiction(
         return f"grpo.batch {grpo.batch} is no multiple of grpo.micro_batch {micro}"
     if generation.temperature == 0:
         return "generation.temperature is 0: greedy answers of a group are all alike; expected > 0"
-    if rollouts.kind == "vllm_colocate" and device != "cuda":
-        return f"rollouts vllm_colocate need device cuda, got {device}; use rollouts transformers"
+    if rollouts.kind != "transformers" and device != "cuda":
+        return f"rollouts {rollouts.kind} need device cuda, got {device}; use rollouts transformers"
     return None
 
 
@@ -165,12 +186,24 @@ class StageSpec(Frozen):
     reward: RewardWeights
     generation: GenerationSettings
     grpo: GrpoSettings
-    rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
+    rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(2, gt=0, le=MAX_THREADS)
     completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
     """How much of what the policy answers is kept beside the stage, in MiB; it decides nothing of what is computed."""
+    """Of each process."""
+    ranks: Ranks | None = Field(None, exclude_if=absent)
+    """None = one plain process."""
+
+    @property
+    def processes(self) -> int:
+        return 1 if self.ranks is None else self.ranks.processes
+
+    @property
+    def micro_batch(self) -> int:
+        """Completions in one forward and backward pass of one process."""
+        return self.grpo.micro_batch or self.grpo.batch // self.processes
 
     def identity(self) -> str:
         """Hash of the spec with contents in place of paths."""

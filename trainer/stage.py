@@ -6,13 +6,10 @@ belongs to the spec, says that all steps were done and names the contents of the
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,9 @@ from trainer.attempts import (
     spec_path,
 )
 from trainer.checkpoint import CheckpointError, verify
+from trainer.launch.contract import Job, Launcher, Task, stage_resources
+from trainer.launch.local import AttachedJob, LocalLauncher
+from trainer.launch.presets import unworkable
 from trainer.metrics import read_attempt, read_heartbeat
 from trainer.spec import StageResult, StageSpec, contradiction
 from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
@@ -39,7 +39,6 @@ STALE_SECONDS = 900.0
 WORKER = "trainer.worker"
 """Module that the worker process runs."""
 _POLL_SECONDS = 0.2
-_GRACE_SECONDS = 10.0
 _LOG = "train.log"
 _TAIL = 30
 
@@ -63,7 +62,8 @@ def run_stage(
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     stale_seconds: float = STALE_SECONDS,
-    retries: int = 1,
+    retries: int | None = None,
+    launcher: Launcher | None = None,
 ) -> StageResult:
     """Train the stage in its directory, or return the result that lies there.
 
@@ -73,12 +73,17 @@ def run_stage(
         on_progress: told of the start, each step and the end.
         stop: when set, the worker is ended and StageCancelled raised. So it is on any exception, KeyboardInterrupt too.
         stale_seconds: a worker without a heartbeat for so long is killed.
-        retries: new attempts after a worker that was killed or hung; one that failed by itself would fail again.
+        retries: new attempts after a worker that was killed or hung; one that failed by itself would fail again. None =
+            the launcher's number.
+        launcher: starts the workers; None = this machine.
 
     Raises:
+        LaunchError: the launcher cannot start a worker.
         StageError: bad spec, a directory of another spec, or a failed worker; with the end of its log.
     """
-    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries)
+    launcher = launcher or LocalLauncher()
+    retries = launcher.retries if retries is None else retries
+    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries=retries, launcher=launcher)
     try:
         while (result := supervision.step()) is None:
             if stop is not None and stop.is_set():
@@ -94,6 +99,11 @@ def check_spec(spec: StageSpec) -> None:
     grpo = spec.grpo
     if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device)) is not None:
         raise StageInputError(why)
+    if spec.ranks is not None:
+        lora = spec.lora is not None
+        why = unworkable(spec.ranks, grpo, device=spec.device, rollouts=spec.rollouts.kind, lora=lora)
+        if why is not None:
+            raise StageInputError(why)
     needed = grpo.steps * grpo.batch // grpo.group
     if spec.dataset.n < needed:
         raise StageInputError(
@@ -106,7 +116,14 @@ class Supervision:
     """Looks after the worker of one stage; `step` never blocks for long, `close` leaves no worker behind."""
 
     def __init__(
-        self, spec: StageSpec, directory: Path, on_progress: OnProgress | None, stale_seconds: float, retries: int
+        self,
+        spec: StageSpec,
+        directory: Path,
+        on_progress: OnProgress | None,
+        stale_seconds: float,
+        *,
+        retries: int,
+        launcher: Launcher,
     ) -> None:
         check_spec(spec)
         self._spec = spec
@@ -115,8 +132,8 @@ class Supervision:
         self._tell = on_progress or (lambda _: None)
         self._stale_seconds = stale_seconds
         self._retries = retries
-        self._child: subprocess.Popen[bytes] | None = None
-        self._pid: int | None = None
+        self._launcher = launcher
+        self._job: Job | None = None
         self._attempt: Path | None = None
         self._told = 0
         self._began = time.time()
@@ -139,19 +156,9 @@ class Supervision:
         return None
 
     def close(self) -> None:
-        """End the worker's process group, if it still runs."""
-        if self._pid is None or not self._alive():
-            return
-        for sign, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
-            try:
-                os.killpg(self._pid, sign)
-            except ProcessLookupError:
-                return
-            deadline = time.monotonic() + patience
-            while time.monotonic() < deadline:
-                if not self._alive():
-                    return
-                time.sleep(0.05)
+        """End the worker and all that it started, if it still runs."""
+        if self._job is not None:
+            self._job.stop()
 
     def _result(self) -> StageResult | None:
         result = read_result(self._directory)
@@ -183,35 +190,44 @@ class Supervision:
                 )
             pid = live_worker(attempt)
             if pid is not None:
-                self._child, self._pid, self._attempt, self._told = None, pid, attempt, 0
+                self._job = AttachedJob(pid, partial(_is_worker, attempt, pid))
+                self._attempt, self._told = attempt, 0
                 self._tell({"event": "start", "attempt": attempt.name, "attached": True, "resumed_from": None})
                 return
         found = newest_checkpoint(self._directory)
         attempt = new_attempt(self._directory, self._spec)
-        command = [sys.executable, "-P", "-m", WORKER]
-        command += ["--spec", str(spec_path(attempt)), "--directory", str(attempt)]
-        if found is not None:
-            command += ["--resume", str(found[1])]
-        with (attempt / _LOG).open("ab") as log:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": str(self._spec.threads), "PYTHONHASHSEED": "0"},
-            )
-        self._pid, self._attempt, self._told, self._began = self._child.pid, attempt, 0, time.time()
-        record_worker(attempt, self._child.pid)
+        self._job = self._launcher.start(self._task(attempt, None if found is None else found[1]))
+        self._attempt, self._told, self._began = attempt, 0, time.time()
+        if self._job.pid is not None:
+            record_worker(attempt, self._job.pid)
         resumed = None if found is None else found[0]
         self._tell({"event": "start", "attempt": attempt.name, "attached": False, "resumed_from": resumed})
 
+    def _task(self, attempt: Path, resume: Path | None) -> Task:
+        arguments = ["-P", "-m"]
+        if self._spec.ranks is not None:
+            ranks = self._spec.ranks
+            arguments += ["trainer.launch.ranks", "--preset", ranks.preset, "--processes", str(ranks.processes)]
+            if self._spec.rollouts.kind == "vllm_server":
+                arguments += ["--serve", str(spec_path(attempt))]
+        arguments += [WORKER, "--spec", str(spec_path(attempt)), "--directory", str(attempt)]
+        if resume is not None:
+            arguments += ["--resume", str(resume)]
+        return Task(
+            name=f"stage {self._spec.stage}, {attempt.name}",
+            arguments=tuple(arguments),
+            log=attempt / _LOG,
+            environment={"OMP_NUM_THREADS": str(self._spec.threads), "PYTHONHASHSEED": "0"},
+            resources=stage_resources(self._spec),
+        )
+
     def _alive(self) -> bool:
-        if self._child is not None:
-            return self._child.poll() is None
-        return self._pid is not None and self._attempt is not None and live_worker(self._attempt) == self._pid
+        return self._job is not None and self._job.poll() is None
 
     def _watch(self, attempt: Path) -> None:
+        if not (attempt / _LOG).exists():
+            # Still waiting for a place.
+            self._began = time.time()
         heartbeat = read_heartbeat(attempt)
         last = self._began if heartbeat is None else heartbeat.time
         if time.time() - last > self._stale_seconds:
@@ -223,7 +239,8 @@ class Supervision:
             self._tell({"event": "step", **metrics.model_dump(mode="json")})
 
     def _recover(self, attempt: Path) -> None:
-        code = None if self._child is None else self._child.returncode
+        job = self._job
+        code = None if job is None or isinstance(job, AttachedJob) else job.poll()
         if code == EXIT_HELD:
             # A worker that an earlier supervisor started won the race for the stage.
             self._attempt = None
@@ -243,3 +260,7 @@ class Supervision:
         raise kind(
             f"the worker of stage {self._spec.stage} {how} without a result; the end of {log}:\n" + "\n".join(tail)
         )
+
+
+def _is_worker(attempt: Path, pid: int) -> bool:
+    return live_worker(attempt) == pid

@@ -1,7 +1,8 @@
 """`python -m trainer.worker --spec FILE --directory DIR`: trains one stage and writes its result.
 
 DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker
-at a time holds the stage's lock, so two supervisors cannot train it twice. Exit codes: 0 done, 1 failed, 2 bad input,
+at a time holds the stage's lock, so two supervisors cannot train it twice. Of several
+processes the first alone writes. Exit codes: 0 done, 1 failed, 2 bad input,
 3 another worker holds the stage.
 """
 
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 
 from trainer.attempts import LOCK, RESULT, attempts, record_worker
 from trainer.files import publish, write_atomic
+from trainer.launch.leash import follow_parent
 from trainer.metrics import beat, mean_known, read_stage
 from trainer.spec import ModelRef, StageResult, StageSpec
 
@@ -45,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
     parser.add_argument("--directory", type=Path, required=True, help="the attempt's directory, inside the stage's")
     parser.add_argument("--resume", type=Path, help="a complete checkpoint to go on from")
+    parser.add_argument("--server", metavar="URL", help="the attempt's vLLM server, for rollouts vllm_server")
     options = parser.parse_args(arguments)
     try:
         spec = StageSpec.model_validate_json(options.spec.read_text(encoding="utf-8"))
@@ -52,38 +55,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _refuse(f"--spec {options.spec} is no stage spec: {error}")
     attempt: Path = options.directory.resolve()
     attempt.mkdir(parents=True, exist_ok=True)
+    rank = _rank(spec)
+    if rank > 0:
+        _work(spec, attempt, options, started)
+        return 0
     with _hold(attempt.parent):
-        record_worker(attempt, os.getpid())
+        # Of several processes the one that started them is the worker: it lives as long as any, and ends them all.
+        record_worker(attempt, os.getpid() if spec.processes == 1 else os.getppid())
         beat(attempt, "start")
-        _work(spec, attempt, options.resume, started)
+        trained = _work(spec, attempt, options, started)
+        _publish(spec, trained, attempt, started)
     return 0
 
 
-def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -> None:
+def _rank(spec: StageSpec) -> int:
+    """Which of the stage's processes this is; the first one alone writes. Exits if they are not as many as it asks."""
+    if spec.processes == 1:
+        return 0
+    found = os.environ.get("WORLD_SIZE", "1")
+    if found != str(spec.processes):
+        _refuse(
+            f"the spec asks for {spec.processes} processes, got {found}; start the stage by python -m trainer stage"
+        )
+    follow_parent()
+    return int(os.environ["RANK"])
+
+
+def _work(spec: StageSpec, attempt: Path, options: argparse.Namespace, started: float) -> Trained:
     os.environ.update(_ENVIRONMENT)
-    if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
+    if spec.rollouts.kind == "transformers" and find_spec("vllm") is not None:
         # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
         sys.modules["vllm"] = None  # type: ignore[assignment]
     for tracker in ("wandb", "trackio"):
         # TRL imports these too, for seconds in all; curves are drawn by the process that supervises this one.
         sys.modules[tracker] = None  # type: ignore[assignment]
-    # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
-    from trainer.checkpoint import reference  # noqa: PLC0415
+    # Here and not above: it takes seconds to import, and reads the environment; the lock must be held before.
     from trainer.grpo import TrainingInputError, train  # noqa: PLC0415
 
-    stage = attempt.parent
-    staged = stage / f".model.{attempt.name}"
     try:
-        trained = train(spec, attempt, staged, resume=resume, started=started)
+        staged = _staged(attempt)
+        return train(spec, attempt, staged, resume=options.resume, started=started, server=options.server)
     except TrainingInputError as error:
         _refuse(str(error))
+
+
+def _publish(spec: StageSpec, trained: Trained, attempt: Path, started: float) -> None:
+    from trainer.checkpoint import reference  # noqa: PLC0415  imports torch
+
+    stage = attempt.parent
     model = stage / "model"
     # A result speaks of the model beside it: an older one goes before its model does.
     (stage / RESULT).unlink(missing_ok=True)
-    publish(staged, model)
+    publish(_staged(attempt), model)
     result = _result(spec, trained, reference(model), attempt, started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)
+
+
+def _staged(attempt: Path) -> Path:
+    return attempt.parent / f".model.{attempt.name}"
 
 
 def _result(spec: StageSpec, trained: Trained, model: ModelRef, attempt: Path, started: float) -> StageResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,18 +40,19 @@ def test_rewards_are_the_verifiers_verdicts() -> None:
 def graded(
     instances: Sequence[LakeInstance], answers: Sequence[str], weights: RewardWeights
 ) -> tuple[list[float], dict[str, float]]:
-    """What GRPO sees of each answer, and what is logged."""
-    logged: dict[str, float] = {}
+    """What GRPO sees of each answer, and the means of what is logged."""
+    logged: dict[str, list[float]] = defaultdict(list)
     columns = [
         function(
             completions=[[{"role": "assistant", "content": answer}] for answer in answers],
             instance=[instance.model_dump_json() for instance in instances],
-            log_metric=logged.__setitem__,
+            log_metric=lambda name, value: logged[name].append(value),
         )
         for function in reward_functions(Lake())
     ]
     own = reward_weights(weights)
-    return [sum(w * r for w, r in zip(own, row, strict=True)) for row in zip(*columns, strict=True)], logged
+    means = {name: sum(values) / len(values) for name, values in logged.items()}
+    return [sum(w * r for w, r in zip(own, row, strict=True)) for row in zip(*columns, strict=True)], means
 
 
 ROWS = ["....", "....", "....", "...."]

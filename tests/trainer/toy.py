@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,14 @@ class Toy:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the toy environment has no {name}")
+
+
+class Slow(Toy):
+    """Takes its time over each verdict, so that something can happen to a stage in the middle."""
+
+    def score(self, instance: ToyInstance, answer: str) -> Verdict:
+        time.sleep(0.04)
+        return super().score(instance, answer)
 
 
 class Mortal(Toy):

@@ -1,0 +1,60 @@
+"""No process outlives the one that it works for: ``follow_parent()`` inside it, or ``python -m trainer.launch.leash``.
+
+``python -m trainer.launch.leash ARGUMENTS`` runs this Python with the arguments in a session of its own. It ends that
+session at once when its own parent is gone, gently when it is told to stop, and exits as the command did.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from trainer.launch.local import end_group
+
+_POLL_SECONDS = 0.2
+
+
+def follow_parent() -> None:
+    """Kill this process as soon as its parent is gone. Its peers, which wait for it in a collective, cannot tell."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="leash", daemon=True).start()
+
+
+def end_as(code: int) -> NoReturn:
+    """Exit with a code, or by the signal that a negative one stands for."""
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Command line."""
+    parent, told = os.getppid(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    child = subprocess.Popen([sys.executable, *arguments], start_new_session=True)
+    while (code := child.poll()) is None:
+        if os.getppid() != parent:
+            os.killpg(child.pid, signal.SIGKILL)
+        elif told.is_set():
+            end_group(child.pid, lambda: child.poll() is None)
+        else:
+            time.sleep(_POLL_SECONDS)
+    end_as(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
