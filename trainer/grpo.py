@@ -24,9 +24,11 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 from envsim.api import Environment, EnvsimError
 from envsim.registry import get
 from trainer import checkpoint
+from trainer.attempts import number
 from trainer.checkpoint import CheckpointError, load, weight_distance
 from trainer.compaction import KEYS, compact
 from trainer.dataset import DatasetError, read_dataset
+from trainer.draining import Drain
 from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
 from trainer.rollouts import Clock, Rollouts
@@ -53,7 +55,7 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Trained:
-    """What training left behind."""
+    """What training left behind; fewer steps than asked for after SIGTERM."""
 
     steps: int
     weight_change: float
@@ -105,21 +107,27 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
         _optional("vllm", "rollouts")
     clock = Clock()
     in_process = spec.rollouts.kind == "transformers"
+    config = grpo_config(spec, attempt)
+    window = sampling_window(config)
+    drain = Drain(window)
     trainer = StageTrainer(
         # The row filter is exact for this loss alone; see trainer.compaction.
         compacts=in_process and spec.grpo.loss_type == "dapo" and spec.grpo.beta == 0,
         model=model,
-        args=grpo_config(spec, attempt),
+        args=config,
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(rows),
         reward_funcs=reward_functions(environment),
         rollout_func=Rollouts(spec, model, tokenizer, clock) if in_process else None,
         peft_config=_lora(spec),
-        callbacks=[Reporter(attempt, clock, started)],
+        callbacks=[Reporter(attempt, clock, started), drain],
     )
     # TRL, and vLLM more so, reseed the process while the trainer is built.
     set_seed(spec.seed, device_specific=True)
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    step = None if resume is None else number(resume)
+    if drain.asked and trainer.state.global_step < spec.grpo.steps:
+        return Trained(steps=trainer.state.global_step, weight_change=0.0, resumed_from_step=step, clock=clock)
     if trainer.state.global_step != spec.grpo.steps:
         raise TrainingError(
             f"training ended after {trainer.state.global_step} steps, expected {spec.grpo.steps}; the dataset has "
@@ -134,7 +142,6 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
             "every group's answers earned the same there was nothing to learn: train on tasks that are sometimes solved"
         )
     clock.saving += time.monotonic() - saving
-    step = None if resume is None else int(resume.name.rpartition("-")[2])
     return Trained(steps=trainer.state.global_step, weight_change=change, resumed_from_step=step, clock=clock)
 
 
@@ -217,6 +224,21 @@ def grpo_config(spec: StageSpec, output: Path) -> Any:
         disable_tqdm=True,
         **colocate,
     )
+
+
+def sampling_window(config: Any) -> int:
+    """Optimizer steps between two fresh samplings; checkpoints lie on its multiples.
+
+    Raises:
+        TrainingInputError: they would not.
+    """
+    window = max(1, config.steps_per_generation * config.num_iterations // config.gradient_accumulation_steps)
+    if config.save_steps % window:
+        raise TrainingInputError(
+            f"grpo.save_every is {config.save_steps}, expected a multiple of {window}, the steps that one sampling "
+            "serves: a stage that went on from inside would sample early and end with other weights"
+        )
+    return int(window)
 
 
 def _lora(spec: StageSpec) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainer.attempts import mark_complete
 from trainer.metrics import StepMetrics, append, beat
+from trainer.resume import mark_complete
 from trainer.reward import PROGRESS, SUCCESS, VALID
 from trainer.rollouts import Clock
 

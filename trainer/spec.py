@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sized
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -25,6 +26,11 @@ class Frozen(BaseModel):
 def absent(value: object) -> bool:
     """What is left out of a file, so that one without it reads as it always did."""
     return value is None
+
+
+def empty(value: Sized) -> bool:
+    """Left out of a file likewise."""
+    return not value
 
 
 def canonical_hash(value: Any) -> str:
@@ -162,6 +168,26 @@ class StageSpec(Frozen):
         return canonical_hash(data)
 
 
+Fault = Literal["torn_checkpoint", "missing_file", "wrong_hash", "wrong_spec", "off_window", "damaged_result"]
+"""Why a checkpoint or a result was passed over: it was not wholly written, lacks a file, has one with other bytes, is
+another stage's, lies inside a window of the sampler, or does not parse."""
+
+
+class PassedOver(Frozen):
+    """A file or directory of the stage from which an attempt could not go on."""
+
+    path: str
+    fault: Fault
+    detail: str
+
+
+class EarlierAttempt(Frozen):
+    """An attempt before the one that finished the stage, and how it ended."""
+
+    attempt: int
+    outcome: str
+
+
 class StageResult(Frozen):
     """Written last and atomically; a stage is done exactly if this file parses and says it did all its steps."""
 
@@ -184,6 +210,12 @@ class StageResult(Frozen):
     """start_up, generation, training, saving, total."""
     attempt: int
     resumed_from_step: int | None = None
+    exact: bool = Field(True, exclude_if=bool)
+    """Whether the weights are those of an undisturbed stage; not after other library versions or smaller passes."""
+    micro_batch: int | None = Field(None, exclude_if=absent)
+    """Completions in one pass, where memory ran out at the spec's number."""
+    earlier: tuple[EarlierAttempt, ...] = Field((), exclude_if=empty)
+    passed_over: tuple[PassedOver, ...] = Field((), exclude_if=empty)
 
 
 class CellStats(Frozen):

@@ -7,8 +7,8 @@ belongs to the spec, says that all steps were done and names the contents of the
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,38 +22,66 @@ from trainer.attempts import (
     attempts,
     live_worker,
     new_attempt,
-    newest_checkpoint,
     read_result,
     record_worker,
     spec_path,
 )
 from trainer.checkpoint import CheckpointError, verify
 from trainer.metrics import read_attempt, read_heartbeat
-from trainer.spec import StageResult, StageSpec, contradiction
-from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
+from trainer.outcomes import (
+    EXIT_CODES,
+    INTERRUPTIONS,
+    REFUSALS,
+    AttemptEnd,
+    AttemptRecord,
+    Outcome,
+    fewer_at_once,
+    machine_fault,
+    read_end,
+    read_record,
+    versions,
+    write_end,
+    write_record,
+)
+from trainer.processes import Process, Spawn, end, end_own, running, spawn
+from trainer.resume import ResumePoint, resume_point
+from trainer.spec import Fault, PassedOver, StageResult, StageSpec, contradiction
 
 OnProgress = Callable[[dict[str, Any]], None]
-"""Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, and ``{"event": "done", ...}``."""
+"""Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, ``{"event": "attempt_ended", ...}``
+with the name of the outcome for an attempt that another one follows, and ``{"event": "done", ...}``."""
 
 STALE_SECONDS = 900.0
 WORKER = "trainer.worker"
 """Module that the worker process runs."""
+GRACE_SECONDS = 10.0
+"""From SIGTERM, at which a worker saves a checkpoint, to SIGKILL."""
 _POLL_SECONDS = 0.2
-_GRACE_SECONDS = 10.0
+_HELD_SECONDS = 60.0
 _LOG = "train.log"
 _TAIL = 30
 
 
 class StageError(RuntimeError):
-    """A stage cannot be done: bad input, another stage's directory, or a worker that failed."""
+    """A stage cannot be done: bad input, another stage's directory, or a failed worker; ``outcome`` names which."""
+
+    def __init__(self, message: str, outcome: Outcome = "failed") -> None:
+        super().__init__(message)
+        self.outcome: Outcome = outcome
 
 
 class StageInputError(StageError):
     """The caller must change the spec or the directory; no worker was to blame."""
 
+    def __init__(self, message: str, outcome: Outcome = "bad_input") -> None:
+        super().__init__(message, outcome)
+
 
 class StageCancelled(StageError):
     """The caller asked to stop; the worker is gone and the stage can be resumed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "terminated")
 
 
 def run_stage(
@@ -63,7 +91,9 @@ def run_stage(
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     stale_seconds: float = STALE_SECONDS,
+    grace_seconds: float = GRACE_SECONDS,
     retries: int = 1,
+    start: Spawn = spawn,
 ) -> StageResult:
     """Train the stage in its directory, or return the result that lies there.
 
@@ -72,13 +102,25 @@ def run_stage(
         directory: ``stages/NNN``; created if missing.
         on_progress: told of the start, each step and the end.
         stop: when set, the worker is ended and StageCancelled raised. So it is on any exception, KeyboardInterrupt too.
-        stale_seconds: a worker without a heartbeat for so long is killed.
-        retries: new attempts after a worker that was killed or hung; one that failed by itself would fail again.
+        stale_seconds: a worker without a heartbeat for so long is ended.
+        grace_seconds: what a worker has after SIGTERM to save a checkpoint, before SIGKILL.
+        retries: new attempts in a row after workers that were killed or hung and came no further than the one before;
+            one that failed by itself would fail again. Memory that ran out is another matter: each attempt then puts
+            half as many completions through the model at once, the batch staying as it is, down to one.
+        start: how the worker process comes to be.
 
     Raises:
         StageError: bad spec, a directory of another spec, or a failed worker; with the end of its log.
     """
-    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries)
+    supervision = Supervision(
+        spec,
+        directory,
+        on_progress=on_progress,
+        stale_seconds=stale_seconds,
+        grace_seconds=grace_seconds,
+        retries=retries,
+        start=start,
+    )
     try:
         while (result := supervision.step()) is None:
             if stop is not None and stop.is_set():
@@ -106,7 +148,15 @@ class Supervision:
     """Looks after the worker of one stage; `step` never blocks for long, `close` leaves no worker behind."""
 
     def __init__(
-        self, spec: StageSpec, directory: Path, on_progress: OnProgress | None, stale_seconds: float, retries: int
+        self,
+        spec: StageSpec,
+        directory: Path,
+        *,
+        on_progress: OnProgress | None,
+        stale_seconds: float,
+        grace_seconds: float,
+        retries: int,
+        start: Spawn,
     ) -> None:
         check_spec(spec)
         self._spec = spec
@@ -114,15 +164,32 @@ class Supervision:
         self._directory = directory.resolve()
         self._tell = on_progress or (lambda _: None)
         self._stale_seconds = stale_seconds
-        self._retries = retries
-        self._child: subprocess.Popen[bytes] | None = None
+        self._grace_seconds = grace_seconds
+        self._retries = self._left = retries
+        self._spawn = start
+        self._furthest = 0
+        self._held_since: float | None = None
+        self._child: Process | None = None
         self._pid: int | None = None
         self._attempt: Path | None = None
+        self._hung = False
         self._told = 0
-        self._began = time.time()
+        self._heard: tuple[object, float] = (None, 0.0)
 
     def step(self) -> StageResult | None:
         """The result once there is one; until then starts, watches and replaces workers. Raises StageError."""
+        try:
+            return self._step()
+        except OSError as error:
+            if machine_fault(error) != "disk_full":
+                raise
+            raise StageError(
+                f"the disk of stage {self._spec.stage} is full: {error}; make room and run it again, it goes on from "
+                "its last checkpoint",
+                "disk_full",
+            ) from error
+
+    def _step(self) -> StageResult | None:
         if self._attempt is None:
             if (result := self._result()) is None:
                 self._start()
@@ -139,19 +206,11 @@ class Supervision:
         return None
 
     def close(self) -> None:
-        """End the worker's process group, if it still runs."""
-        if self._pid is None or not self._alive():
-            return
-        for sign, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
-            try:
-                os.killpg(self._pid, sign)
-            except ProcessLookupError:
-                return
-            deadline = time.monotonic() + patience
-            while time.monotonic() < deadline:
-                if not self._alive():
-                    return
-                time.sleep(0.05)
+        """End the worker and its process group, if it still runs."""
+        if self._child is not None:
+            end_own(self._child, self._grace_seconds)
+        elif self._pid is not None and self._alive():
+            end(self._pid, self._alive, self._grace_seconds)
 
     def _result(self) -> StageResult | None:
         result = read_result(self._directory)
@@ -160,7 +219,8 @@ class Supervision:
         if result.spec_hash != self._identity:
             raise StageInputError(
                 f"{self._directory} holds the result of another spec ({result.spec_hash[:12]}, expected "
-                f"{self._identity[:12]}); give each stage its own directory"
+                f"{self._identity[:12]}); give each stage its own directory",
+                "wrong_spec",
             )
         if result.steps != self._spec.grpo.steps or not Path(result.model.path).is_dir():
             return None
@@ -169,52 +229,94 @@ class Supervision:
         except CheckpointError as error:
             raise StageInputError(
                 f"the model of a finished stage is not the one that its result names: {error}; restore it, or remove "
-                f"{self._directory / RESULT} to train again"
+                f"{self._directory / RESULT} to train again",
+                "wrong_model",
             ) from error
         return result
 
     def _start(self) -> None:
         for attempt in reversed(attempts(self._directory)):
-            identity = attempt_identity(attempt)
-            if identity not in (None, self._identity):
-                raise StageInputError(
-                    f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give "
-                    "each stage its own directory"
-                )
-            pid = live_worker(attempt)
-            if pid is not None:
-                self._child, self._pid, self._attempt, self._told = None, pid, attempt, 0
-                self._tell({"event": "start", "attempt": attempt.name, "attached": True, "resumed_from": None})
+            if self._attach(attempt):
                 return
-        found = newest_checkpoint(self._directory)
+        found = resume_point(self._directory, self._identity)
+        if (found.step or 0) > self._furthest:
+            self._furthest, self._left = found.step or 0, self._retries
+        micro = self._micro_batch()
+        damaged = self._damaged_result()
         attempt = new_attempt(self._directory, self._spec)
-        command = [sys.executable, "-P", "-m", WORKER]
-        command += ["--spec", str(spec_path(attempt)), "--directory", str(attempt)]
-        if found is not None:
-            command += ["--resume", str(found[1])]
-        with (attempt / _LOG).open("ab") as log:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": str(self._spec.threads), "PYTHONHASHSEED": "0"},
-            )
-        self._pid, self._attempt, self._told, self._began = self._child.pid, attempt, 0, time.time()
+        write_record(
+            attempt,
+            AttemptRecord(
+                spec_hash=self._identity,
+                resumed_from=None if found.checkpoint is None else str(found.checkpoint.relative_to(self._directory)),
+                micro_batch=micro,
+                exact=found.exact and micro == self._whole(),
+                versions=versions(),
+                passed_over=(*found.passed_over, *damaged),
+            ),
+        )
+        self._child = self._spawn(
+            _command(attempt, found),
+            attempt / _LOG,
+            {**os.environ, "OMP_NUM_THREADS": str(self._spec.threads), "PYTHONHASHSEED": "0"},
+        )
+        self._now_on(attempt, self._child.pid)
         record_worker(attempt, self._child.pid)
-        resumed = None if found is None else found[0]
-        self._tell({"event": "start", "attempt": attempt.name, "attached": False, "resumed_from": resumed})
+        self._tell({"event": "start", "attempt": attempt.name, "attached": False, "resumed_from": found.step})
+
+    def _attach(self, attempt: Path) -> bool:
+        record = read_record(attempt)
+        identity = attempt_identity(attempt) if record is None else record.spec_hash
+        if identity not in (None, self._identity):
+            raise StageInputError(
+                f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give "
+                "each stage its own directory",
+                "wrong_spec",
+            )
+        pid = live_worker(attempt)
+        if pid is None:
+            return False
+        self._child = None
+        self._now_on(attempt, pid)
+        self._tell({"event": "start", "attempt": attempt.name, "attached": True, "resumed_from": None})
+        return True
+
+    def _now_on(self, attempt: Path, pid: int) -> None:
+        self._pid, self._attempt, self._told, self._hung = pid, attempt, 0, False
+        self._heard = (None, time.monotonic())
+
+    def _whole(self) -> int:
+        return self._spec.grpo.micro_batch or self._spec.grpo.batch
+
+    def _micro_batch(self) -> int:
+        """The spec's, or what the last attempt had; fewer if that ran out of memory."""
+        for attempt in reversed(attempts(self._directory)):
+            if (record := read_record(attempt)) is not None:
+                ended = read_end(attempt)
+                if ended is not None and ended.outcome == "out_of_memory":
+                    return fewer_at_once(self._spec.grpo.batch, record.micro_batch) or record.micro_batch
+                return record.micro_batch
+        return self._whole()
+
+    def _damaged_result(self) -> tuple[PassedOver, ...]:
+        """Word of a result that lies there and cannot be read; the worker that trains again replaces it."""
+        if not (self._directory / RESULT).exists() or read_result(self._directory) is not None:
+            return ()
+        fault: Fault = "damaged_result"
+        return (PassedOver(path=RESULT, fault=fault, detail="it is no result of a stage"),)
 
     def _alive(self) -> bool:
         if self._child is not None:
-            return self._child.poll() is None
+            return running(self._child)
         return self._pid is not None and self._attempt is not None and live_worker(self._attempt) == self._pid
 
     def _watch(self, attempt: Path) -> None:
+        # Judged by whether the heartbeat changes, so that a clock that is set neither kills nor saves a worker.
         heartbeat = read_heartbeat(attempt)
-        last = self._began if heartbeat is None else heartbeat.time
-        if time.time() - last > self._stale_seconds:
+        if heartbeat is not None and heartbeat != self._heard[0]:
+            self._heard = (heartbeat, time.monotonic())
+        if time.monotonic() - self._heard[1] > self._stale_seconds:
+            self._hung = True
             self.close()
 
     def _report(self, attempt: Path) -> None:
@@ -223,23 +325,64 @@ class Supervision:
             self._tell({"event": "step", **metrics.model_dump(mode="json")})
 
     def _recover(self, attempt: Path) -> None:
-        code = None if self._child is None else self._child.returncode
-        if code == EXIT_HELD:
-            # A worker that an earlier supervisor started won the race for the stage.
-            self._attempt = None
-            time.sleep(_POLL_SECONDS)
+        ended = self._ending(attempt)
+        self._attempt = None
+        if ended.outcome == "held":
+            self._wait_for_holder(attempt)
             return
-        killed = code is None or code < 0
-        if killed and self._retries > 0:
-            self._retries -= 1
-            self._attempt = None
-            return
+        self._held_since = None
+        write_end(attempt, ended.outcome, ended.detail)
+        if ended.outcome in INTERRUPTIONS and self._left > 0:
+            self._left -= 1
+        elif ended.outcome != "out_of_memory" or self._micro_batch() == self._micro_of(attempt):
+            kind = StageInputError if ended.outcome in REFUSALS else StageError
+            raise kind(self._explain(attempt, ended), ended.outcome)
+        self._tell({"event": "attempt_ended", "attempt": attempt.name, **ended.model_dump(exclude={"schema_version"})})
+
+    def _micro_of(self, attempt: Path) -> int:
+        record = read_record(attempt)
+        return self._whole() if record is None else record.micro_batch
+
+    def _ending(self, attempt: Path) -> AttemptEnd:
+        """What the worker wrote of its end, or what can be told from outside."""
+        if self._hung:
+            return AttemptEnd(outcome="stale_heartbeat", detail=f"no heartbeat for {self._stale_seconds:g} s")
+        if (written := read_end(attempt)) is not None:
+            return (
+                written if written.outcome != "done" else AttemptEnd(outcome="no_result", detail="its result is gone")
+            )
+        code = None if self._child is None else self._child.poll()
+        if code is None:
+            return AttemptEnd(outcome="killed", detail="it ended, with another process as its parent")
+        if code < 0:
+            return AttemptEnd(outcome="terminated" if -code == signal.SIGTERM else "killed", detail=f"signal {-code}")
+        return AttemptEnd(outcome=EXIT_CODES.get(code, "failed"), detail=f"exit code {code}")
+
+    def _wait_for_holder(self, attempt: Path) -> None:
+        """A worker that an earlier supervisor started won the race for the stage: it will be attached to."""
+        shutil.rmtree(attempt)
+        self._held_since = self._held_since or time.monotonic()
+        if time.monotonic() - self._held_since > _HELD_SECONDS:
+            raise StageError(
+                f"a process that none of the attempts in {self._directory} names has held its lock for "
+                f"{_HELD_SECONDS:g} s; end it and run the stage again",
+                "held",
+            )
+        time.sleep(_POLL_SECONDS)
+
+    def _explain(self, attempt: Path, ended: AttemptEnd) -> str:
         log = attempt / _LOG
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:] if log.exists() else []
-        how = (
-            "ended" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        advice = {
+            "disk_full": "; make room and run it again, it goes on from its last checkpoint",
+            "out_of_memory": "; one completion at a time is too much already: give it more memory or shorter answers",
+        }.get(ended.outcome, "")
+        return (
+            f"the worker of stage {self._spec.stage} ended without a result: {ended.outcome}, {ended.detail}{advice}; "
+            f"the end of {log}:\n" + "\n".join(tail)
         )
-        kind = StageInputError if code == EXIT_BAD_INPUT else StageError
-        raise kind(
-            f"the worker of stage {self._spec.stage} {how} without a result; the end of {log}:\n" + "\n".join(tail)
-        )
+
+
+def _command(attempt: Path, found: ResumePoint) -> list[str]:
+    command = [sys.executable, "-P", "-m", WORKER, "--spec", str(spec_path(attempt)), "--directory", str(attempt)]
+    return command if found.checkpoint is None else [*command, "--resume", str(found.checkpoint)]

@@ -1,8 +1,9 @@
 """`python -m trainer.worker --spec FILE --directory DIR`: trains one stage and writes its result.
 
 DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker
-at a time holds the stage's lock, so two supervisors cannot train it twice. Exit codes: 0 done, 1 failed, 2 bad input,
-3 another worker holds the stage.
+at a time holds the stage's lock, so two supervisors cannot train it twice. On SIGTERM it ends the step, saves a
+checkpoint and leaves. Exit codes: 0 done, 1 failed, 2 bad input, 3 another worker holds the stage, 5 out of memory,
+6 disk full, 75 ended by SIGTERM; where it can be written, DIR/outcome.json names the reason.
 """
 
 from __future__ import annotations
@@ -10,20 +11,33 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from trainer.attempts import LOCK, RESULT, attempts, record_worker
-from trainer.files import publish, write_atomic
-from trainer.metrics import beat, mean_known, read_stage
-from trainer.spec import ModelRef, StageResult, StageSpec
+from trainer.attempts import LOCK, RESULT, attempts, number, read_result, record_worker
+from trainer.files import publish, remove_stale, write_atomic
+from trainer.metrics import beat, mean_known
+from trainer.outcomes import (
+    EXIT_CODES,
+    AttemptRecord,
+    Outcome,
+    machine_fault,
+    read_end,
+    read_record,
+    versions,
+    write_end,
+    write_record,
+)
+from trainer.resume import COMPLETE, history
+from trainer.spec import EarlierAttempt, ModelRef, StageResult, StageSpec
 
 if TYPE_CHECKING:
     from trainer.grpo import Trained
@@ -46,46 +60,96 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, required=True, help="the attempt's directory, inside the stage's")
     parser.add_argument("--resume", type=Path, help="a complete checkpoint to go on from")
     options = parser.parse_args(arguments)
+    attempt: Path = options.directory.resolve()
+    attempt.mkdir(parents=True, exist_ok=True)
     try:
         spec = StageSpec.model_validate_json(options.spec.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
-        _refuse(f"--spec {options.spec} is no stage spec: {error}")
-    attempt: Path = options.directory.resolve()
-    attempt.mkdir(parents=True, exist_ok=True)
+        return _end(attempt, "wrong_spec", f"--spec {options.spec} is no stage spec: {error}")
+    record = read_record(attempt)
+    if record is not None and record.spec_hash != spec.identity():
+        return _end(
+            attempt,
+            "wrong_spec",
+            f"{options.spec} has identity {spec.identity()[:12]}, expected {record.spec_hash[:12]} by the attempt's "
+            "record: it changed after the attempt began; run the stage again",
+        )
     with _hold(attempt.parent):
-        record_worker(attempt, os.getpid())
-        beat(attempt, "start")
-        _work(spec, attempt, options.resume, started)
-    return 0
+        try:
+            return _work(spec, record, attempt, options.resume, started)
+        except (OSError, RuntimeError, MemoryError, ValueError, _safetensors_error()) as error:
+            outcome = machine_fault(error)
+            if outcome is None:
+                raise
+            return _end(attempt, outcome, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -> None:
+def _work(spec: StageSpec, record: AttemptRecord | None, attempt: Path, resume: Path | None, started: float) -> int:
+    stage = attempt.parent
+    done = read_result(stage)
+    if done is not None and done.spec_hash == spec.identity() and done.steps == spec.grpo.steps:
+        # A worker whose supervisor died finished between this one's start and its getting the lock.
+        return 0
+    record_worker(attempt, os.getpid())
+    beat(attempt, "start")
+    if record is None:
+        micro = spec.grpo.micro_batch or spec.grpo.batch
+        record = AttemptRecord(
+            spec_hash=spec.identity(),
+            resumed_from=None if resume is None else os.path.relpath(resume.resolve(), stage),
+            micro_batch=micro,
+            exact=resume is None,
+            versions=versions(),
+        )
+        write_record(attempt, record)
+    _clear(stage, attempt)
     os.environ.update(_ENVIRONMENT)
     if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
         # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
         sys.modules["vllm"] = None  # type: ignore[assignment]
     # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
-    from trainer.checkpoint import reference  # noqa: PLC0415
+    from trainer.checkpoint import CheckpointError, reference  # noqa: PLC0415
+    from trainer.dataset import DatasetError  # noqa: PLC0415
     from trainer.grpo import TrainingInputError, train  # noqa: PLC0415
 
-    stage = attempt.parent
     staged = stage / f".model.{attempt.name}"
+    at_once = spec.model_copy(update={"grpo": spec.grpo.model_copy(update={"micro_batch": record.micro_batch})})
     try:
-        trained = train(spec, attempt, staged, resume=resume, started=started)
+        trained = train(at_once, attempt, staged, resume=resume, started=started)
     except TrainingInputError as error:
-        _refuse(str(error))
+        if machine_fault(error) is not None:
+            raise
+        wrong: dict[type, Outcome] = {DatasetError: "wrong_dataset", CheckpointError: "wrong_model"}
+        return _end(attempt, wrong.get(type(error.__cause__), "bad_input"), str(error))
+    if trained.steps < spec.grpo.steps:
+        return _end(attempt, "terminated", f"SIGTERM after step {trained.steps} of {spec.grpo.steps}; saved there")
     model = stage / "model"
     # A result speaks of the model beside it: an older one goes before its model does.
     (stage / RESULT).unlink(missing_ok=True)
     publish(staged, model)
-    result = _result(spec, trained, reference(model), attempt, started)
+    result = _result(spec, record, trained, model=reference(model), attempt=attempt, started=started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)
+    write_end(attempt, "done")
+    return 0
 
 
-def _result(spec: StageSpec, trained: Trained, model: ModelRef, attempt: Path, started: float) -> StageResult:
+def _clear(stage: Path, attempt: Path) -> None:
+    """Remove what dead attempts left half written; the lock is held, so nobody writes there now."""
+    remove_stale(stage)
+    for staged in stage.glob(".model.*"):
+        shutil.rmtree(staged)
+    for other in attempts(stage):
+        for checkpoint in other.glob("checkpoint-*"):
+            if other != attempt and not (checkpoint / COMPLETE).exists():
+                shutil.rmtree(checkpoint)
+
+
+def _result(
+    spec: StageSpec, record: AttemptRecord, trained: Trained, *, model: ModelRef, attempt: Path, started: float
+) -> StageResult:
     """First and last reward are means over a fifth of the steps; seconds are this attempt's."""
-    steps = [row for row in read_stage(attempts(attempt.parent)) if row.step <= trained.steps]
+    steps = history(attempt)
     window = max(1, len(steps) // 5)
     total = time.time() - started
     clock = trained.clock
@@ -108,8 +172,16 @@ def _result(spec: StageSpec, trained: Trained, model: ModelRef, attempt: Path, s
             "saving": clock.saving,
             "total": total,
         },
-        attempt=int(attempt.name.rpartition("-")[2]),
+        attempt=number(attempt),
         resumed_from_step=trained.resumed_from_step,
+        exact=record.exact,
+        micro_batch=None if record.micro_batch == (spec.grpo.micro_batch or spec.grpo.batch) else record.micro_batch,
+        earlier=tuple(
+            EarlierAttempt(attempt=number(other), outcome="killed" if (end := read_end(other)) is None else end.outcome)
+            for other in attempts(attempt.parent)
+            if other != attempt
+        ),
+        passed_over=record.passed_over,
     )
 
 
@@ -124,9 +196,26 @@ def _hold(stage: Path) -> Iterator[None]:
         yield
 
 
-def _refuse(message: str) -> NoReturn:
-    print(message, file=sys.stderr)
-    raise SystemExit(EXIT_BAD_INPUT)
+def _end(attempt: Path, outcome: Outcome, detail: str) -> int:
+    """Say why the attempt ends without a result; returns the exit code."""
+    print(detail, file=sys.stderr)
+    with suppress(OSError):
+        # Where the disk is full the exit code alone tells.
+        write_end(attempt, outcome, detail)
+    code = next((code for code, name in EXIT_CODES.items() if name == outcome), EXIT_BAD_INPUT)
+    if outcome == "disk_full":
+        # At its own exit Python would flush what was printed, fail, and change the exit code.
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def _safetensors_error() -> type[Exception]:
+    """What safetensors raises where it cannot write; the import takes long, and nothing raises it before it is done."""
+    module = sys.modules.get("safetensors")
+    found: type[Exception] = OSError if module is None else module.SafetensorError
+    return found
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ import signal
 import time
 from pathlib import Path
 
-from trainer.attempts import RESULT, mark_complete, record_worker, spec_path
+from trainer.attempts import RESULT, record_worker, spec_path
 from trainer.files import write_atomic
 from trainer.metrics import StepMetrics, append, beat
+from trainer.resume import mark_complete
 from trainer.spec import ModelRef, StageResult, StageSpec
 
 MODEL_FILES = ("config.json", "model.safetensors")
