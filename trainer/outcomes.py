@@ -29,11 +29,13 @@ Outcome = Literal[
     "wrong_spec",
     "bad_input",
     "held",
+    "lost",
     "failed",
 ]
 """``killed``: by a signal that left it no word; ``terminated``: by SIGTERM, once it trains after a checkpoint;
 ``stale_heartbeat``: hung and was ended by its supervisor; ``no_result``: it said that it was done and was not;
-``held``: another worker had the stage; ``failed``: by itself, see its log."""
+``held``: another worker had the stage; ``lost``: nobody lived, or had the room, to write down how; ``failed``: by
+itself, see its log."""
 
 EXIT_CODES: Final[dict[int, Outcome]] = {
     0: "no_result",
@@ -46,10 +48,10 @@ EXIT_CODES: Final[dict[int, Outcome]] = {
 """What a worker's exit code says where it could not write; any other code is ``failed``."""
 REFUSALS: Final[frozenset[Outcome]] = frozenset({"wrong_model", "wrong_dataset", "wrong_spec", "bad_input"})
 """The caller must change the spec or what it names; another attempt would end alike."""
-INTERRUPTIONS: Final[frozenset[Outcome]] = frozenset({"killed", "terminated", "stale_heartbeat", "no_result"})
+INTERRUPTIONS: Final[frozenset[Outcome]] = frozenset({"killed", "terminated", "stale_heartbeat", "no_result", "lost"})
 """Another attempt goes on where this one was."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FULL_WORDS = (*(f"os error {number}" for number in _FULL), "PytorchStreamWriter", "inline_container")
+_FULL_WORDS = (*(f"os error {number}" for number in _FULL), "PytorchStreamWriter", "unexpected pos")
 """How safetensors and torch tell that a write failed: neither raises OSError."""
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 _LIBRARIES = ("accelerate", "torch", "transformers", "trl", "peft", "vllm")

@@ -238,6 +238,9 @@ class Supervision:
         for attempt in reversed(attempts(self._directory)):
             if self._attach(attempt):
                 return
+        for attempt in attempts(self._directory):
+            if read_end(attempt) is None:
+                write_end(attempt, "lost", "neither its worker nor its supervisor lived, or had the room, to say how")
         found = resume_point(self._directory, self._identity)
         if (found.step or 0) > self._furthest:
             self._furthest, self._left = found.step or 0, self._retries

@@ -103,10 +103,7 @@ def _work(spec: StageSpec, record: AttemptRecord | None, attempt: Path, resume: 
         )
         write_record(attempt, record)
     _clear(stage, attempt)
-    os.environ.update(_ENVIRONMENT)
-    if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
-        # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
-        sys.modules["vllm"] = None  # type: ignore[assignment]
+    prepare(colocates=spec.rollouts.kind == "vllm_colocate")
     # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
     from trainer.checkpoint import CheckpointError, reference  # noqa: PLC0415
     from trainer.dataset import DatasetError  # noqa: PLC0415
@@ -132,6 +129,14 @@ def _work(spec: StageSpec, record: AttemptRecord | None, attempt: Path, resume: 
     beat(attempt, "done", result.steps)
     write_end(attempt, "done")
     return 0
+
+
+def prepare(*, colocates: bool) -> None:
+    """What must be set before TRL is imported."""
+    os.environ.update(_ENVIRONMENT)
+    if not colocates and find_spec("vllm") is not None:
+        # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
+        sys.modules["vllm"] = None  # type: ignore[assignment]
 
 
 def _clear(stage: Path, attempt: Path) -> None:
@@ -177,7 +182,7 @@ def _result(
         exact=record.exact,
         micro_batch=None if record.micro_batch == (spec.grpo.micro_batch or spec.grpo.batch) else record.micro_batch,
         earlier=tuple(
-            EarlierAttempt(attempt=number(other), outcome="killed" if (end := read_end(other)) is None else end.outcome)
+            EarlierAttempt(attempt=number(other), outcome="lost" if (end := read_end(other)) is None else end.outcome)
             for other in attempts(attempt.parent)
             if other != attempt
         ),
@@ -198,9 +203,10 @@ def _hold(stage: Path) -> Iterator[None]:
 
 def _end(attempt: Path, outcome: Outcome, detail: str) -> int:
     """Say why the attempt ends without a result; returns the exit code."""
-    print(detail, file=sys.stderr)
+    # Where the disk is full neither the log nor the outcome can be written, and the exit code alone tells.
     with suppress(OSError):
-        # Where the disk is full the exit code alone tells.
+        print(detail, file=sys.stderr, flush=True)
+    with suppress(OSError):
         write_end(attempt, outcome, detail)
     code = next((code for code, name in EXIT_CODES.items() if name == outcome), EXIT_BAD_INPUT)
     if outcome == "disk_full":
