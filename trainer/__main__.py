@@ -1,6 +1,6 @@
 """`python -m trainer evaluate|stage|schema`: one checkpoint on one set, one stage from its spec, or the protocol.
 
-Exit codes: 0 done, 1 a worker failed, 2 bad input.
+Exit codes: 0 done, 1 a worker failed, 2 bad input, 75 a stage was stopped by SIGTERM or SIGINT and can go on.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,10 @@ from trainer.evaluate import EvaluationError, evaluate
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
 from trainer.spec import EvalReport, StageResult, StageSpec, explain
-from trainer.stage import StageError, StageInputError, run_stage
+from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
 
 SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
+EXIT_DRAINED = 75
 _BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
 
 
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except StageError as error:
         print(error, file=sys.stderr)
-        return 2 if isinstance(error, StageInputError) else 1
+        return EXIT_DRAINED if isinstance(error, StageCancelled) else 2 if isinstance(error, StageInputError) else 1
     return 0
 
 
@@ -139,7 +142,13 @@ def _stage(options: argparse.Namespace) -> None:
             if event["event"] == "step":
                 bar.update(task, completed=event["step"], description=f"reward {event['reward']:.3f}")
 
-        result = run_stage(spec, options.directory, on_progress=show)
+        stop = threading.Event()
+        before = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            result = run_stage(spec, options.directory, on_progress=show, stop=stop)
+        finally:
+            for sign, handler in before.items():
+                signal.signal(sign, handler)
     print(result.model_dump_json(indent=1))
 
 

@@ -32,6 +32,10 @@ KINDS: dict[str, frozenset[Outcome]] = {
 had the room, to write down another one."""
 
 
+OF_WORKER = frozenset({"kill worker", "terminate worker", "stop worker", "file limit"})
+"""Those that hit nothing while there is no worker."""
+
+
 def worker_of(stage: Path) -> int | None:
     """Process id of the worker that a stage has now."""
     return next((pid for attempt in reversed(attempts(stage)) if (pid := live_worker(attempt)) is not None), None)
@@ -89,7 +93,7 @@ class TinyDisk:
         self._filler.unlink(missing_ok=True)
 
     def close(self) -> None:
-        subprocess.run(["umount", str(self._directory)], check=True, capture_output=True, text=True)
+        subprocess.run(["umount", "--lazy", str(self._directory)], check=True, capture_output=True, text=True)
 
 
 def damage(stage: Path, rng: random.Random) -> str:

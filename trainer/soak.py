@@ -27,7 +27,7 @@ from envsim.registry import get
 from trainer.attempts import attempts, number, read_result
 from trainer.checkpoint import resolve
 from trainer.dataset import write_dataset
-from trainer.disturb import KINDS, TinyDisk, damage, strike, worker_of
+from trainer.disturb import KINDS, OF_WORKER, TinyDisk, damage, strike, worker_of
 from trainer.forking import Forked, fork, fork_worker, import_worker
 from trainer.metrics import StepMetrics, read_attempt
 from trainer.outcomes import EXIT_CODES, read_record
@@ -125,7 +125,7 @@ def _soak(kills: int, rng: random.Random, home: Path, disk: TinyDisk | None) -> 
         try:
             stale = max(4.0, 1.5 * expected.seconds)
             hit = _trial(spec, stage, kind, moment, stale=stale, rng=rng, disk=disk)
-            word = _verdict(spec, stage, kind, expected) + ("" if hit else ", which came after its end")
+            word = judge(spec, stage, kind, expected) + ("" if hit else ", which came after its end")
         except (SoakError, StageError, OSError) as error:
             kept = _keep(stage, home)
             print(f"{heading}: FAILED, {error}; kept {kept}", flush=True)
@@ -178,6 +178,8 @@ def _trial(
     stale = stale if kind == "stop worker" else _PATIENCE_SECONDS
     supervisor = _supervise(spec, stage, stale)
     moment.wait(supervisor, stage)
+    while kind in OF_WORKER and supervisor.poll() is None and worker_of(stage) is None:
+        time.sleep(0.005)
     hit = supervisor.poll() is None
     if kind == "full disk" and disk is not None:
         _fill_until_it_ends(disk, supervisor)
@@ -238,7 +240,7 @@ def _wait_gone(stage: Path) -> None:
         time.sleep(0.02)
 
 
-def _verdict(spec: StageSpec, stage: Path, kind: str, expected: Undisturbed) -> str:
+def judge(spec: StageSpec, stage: Path, kind: str, expected: Undisturbed) -> str:
     """What the trial came to. Raises SoakError unless it is as if nothing had been."""
     result, tried = read_result(stage), attempts(stage)
     if result is None:
