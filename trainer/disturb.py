@@ -9,7 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from trainer.attempts import attempts, live_worker
+from trainer.attempts import RESULT, attempts, live_worker
+from trainer.metrics import METRICS
 from trainer.outcomes import Outcome
 
 _BLOCK = 1 << 16
@@ -99,8 +100,11 @@ class TinyDisk:
 def damage(stage: Path, rng: random.Random) -> str:
     """Tear, remove or change one or two files of a stage whose processes are dead; says what was done."""
     done = []
+    finished = (stage / RESULT).exists()
     for _ in range(rng.choice((1, 1, 2))):
-        files = sorted(path for path in stage.rglob("*") if path.is_file() and _is_fair(path.relative_to(stage)))
+        files = sorted(
+            path for path in stage.rglob("*") if path.is_file() and _is_fair(path.relative_to(stage), finished)
+        )
         if not files:
             break
         # Few are large: a checkpoint's files are drawn as often as all others together.
@@ -112,9 +116,12 @@ def damage(stage: Path, rng: random.Random) -> str:
     return ", ".join(done) or "nothing was there"
 
 
-def _is_fair(path: Path) -> bool:
-    """The lock and the log say nothing; a finished model has no second copy, and its loss is told of and not mended."""
-    return path.parts[0] != "model" and path.suffix not in {".lock", ".log"}
+def _is_fair(path: Path, finished: bool) -> bool:
+    """The lock and the log say nothing. Of a finished stage, model and metrics have no second copy: the loss of the one
+    is told of and not mended, and the other was read when the result was written."""
+    if path.parts[0] == "model" or path.suffix in {".lock", ".log"}:
+        return False
+    return not (finished and path.name == METRICS)
 
 
 def _truncate(path: Path, rng: random.Random) -> None:

@@ -109,6 +109,8 @@ def train(spec: StageSpec, attempt: Path, output: Path, *, resume: Path | None, 
     in_process = spec.rollouts.kind == "transformers"
     config = grpo_config(spec, attempt)
     window = sampling_window(config)
+    if resume is not None and number(resume) % window:
+        raise TrainingInputError(f"{resume} lies inside a window of {window} steps; expected one on its border")
     drain = Drain(window)
     trainer = StageTrainer(
         # The row filter is exact for this loss alone; see trainer.compaction.

@@ -253,7 +253,7 @@ class Supervision:
                 spec_hash=self._identity,
                 resumed_from=None if found.checkpoint is None else str(found.checkpoint.relative_to(self._directory)),
                 micro_batch=micro,
-                exact=found.exact and micro == self._whole(),
+                exact=found.exact and micro == self._whole() and (found.step is None or self._repeats()),
                 versions=versions(),
                 passed_over=(*found.passed_over, *damaged),
             ),
@@ -269,10 +269,11 @@ class Supervision:
 
     def _attach(self, attempt: Path) -> bool:
         record = read_record(attempt)
-        identity = attempt_identity(attempt) if record is None else record.spec_hash
-        if identity not in (None, self._identity):
+        # Two files say whose it is: one of them may be damaged, and yet read like another's.
+        said = {attempt_identity(attempt), None if record is None else record.spec_hash} - {None}
+        if said and self._identity not in said:
             raise StageInputError(
-                f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give "
+                f"{attempt} belongs to another spec ({min(map(str, said))[:12]}, expected {self._identity[:12]}); give "
                 "each stage its own directory",
                 "wrong_spec",
             )
@@ -291,15 +292,18 @@ class Supervision:
     def _whole(self) -> int:
         return self._spec.grpo.micro_batch or self._spec.grpo.batch
 
+    def _repeats(self) -> bool:
+        """Whether answers are drawn from the seed and the step alone; vLLM's draws depend on what it drew before."""
+        return self._spec.rollouts.kind == "transformers"
+
     def _micro_batch(self) -> int:
-        """The spec's, or what the last attempt had; fewer if that ran out of memory."""
-        for attempt in reversed(attempts(self._directory)):
-            if (record := read_record(attempt)) is not None:
-                ended = read_end(attempt)
-                if ended is not None and ended.outcome == "out_of_memory":
-                    return fewer_at_once(self._spec.grpo.batch, record.micro_batch) or record.micro_batch
-                return record.micro_batch
-        return self._whole()
+        """The spec's; after memory ran out, smaller passes than those that were too large, which divide the batch."""
+        batch, size = self._spec.grpo.batch, self._whole()
+        for attempt in attempts(self._directory):
+            ended = read_end(attempt)
+            if ended is not None and ended.outcome == "out_of_memory":
+                size = fewer_at_once(batch, min(size, self._micro_of(attempt))) or 1
+        return size
 
     def _damaged_result(self) -> tuple[PassedOver, ...]:
         """Word of a result that lies there and cannot be read; the worker that trains again replaces it."""

@@ -128,6 +128,19 @@ def test_damaged_files_of_a_dead_attempt_cost_no_stage(
     assert outcomes(directory)[0] == "lost"
 
 
+@pytest.mark.parametrize("name", ["spec.json", "attempt.json"])
+def test_one_changed_file_does_not_make_an_attempt_another_stages(
+    stage: Any, make_spec: Callable[..., StageSpec], name: str
+) -> None:
+    directory = stage("die done")
+    with pytest.raises(StageError):
+        run_stage(make_spec(), directory)
+    path = directory / "attempt-1" / name
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | ({"seed": 8} if name == "spec.json" else {"spec_hash": "0" * 64})))
+    assert run_stage(make_spec(), directory).resumed_from_step == 2
+
+
 def test_a_damaged_result_is_named(stage: Any, make_spec: Callable[..., StageSpec]) -> None:
     directory = stage("done done")
     run_stage(make_spec(), directory)

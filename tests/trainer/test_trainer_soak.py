@@ -22,6 +22,8 @@ from trainer.stage import run_stage
 
 __all__ = ["stage"]
 
+FAILED = EarlierAttempt(attempt=1, outcome="failed")
+
 
 @pytest.fixture
 def done(stage: Any, make_spec: Callable[..., StageSpec]) -> tuple[StageSpec, Path, Undisturbed]:
@@ -54,7 +56,7 @@ def test_a_stage_that_came_through_passes(done: tuple[StageSpec, Path, Undisturb
         (lambda path: append(path / "attempt-1", metrics(2, 4)), r"attempt-1 trained the steps \[1, 2, 3, 2\]"),
         (lambda path: (path / "attempt-2" / "metrics.jsonl").unlink(), "the metrics of 2 steps differ"),
         (
-            lambda path: rewrite(path, earlier=(EarlierAttempt(attempt=1, outcome="failed"),)),
+            lambda path: rewrite(path, earlier=(FAILED,)),
             r"attempts ended as \['failed'\]",
         ),
     ],
