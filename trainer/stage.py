@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -29,23 +28,19 @@ from trainer.attempts import (
 from trainer.checkpoint import CheckpointError, verify
 from trainer.metrics import read_attempt, read_heartbeat
 from trainer.outcomes import (
-    EXIT_CODES,
     INTERRUPTIONS,
     REFUSALS,
-    AttemptEnd,
-    AttemptRecord,
     Outcome,
-    fewer_at_once,
     machine_fault,
     read_end,
     read_record,
-    versions,
     write_end,
     write_record,
 )
 from trainer.processes import Process, Spawn, end, end_own, running, spawn
+from trainer.recovery import ending, explain, first_record, has_smaller_passes
 from trainer.resume import ResumePoint, resume_point
-from trainer.spec import Fault, PassedOver, StageResult, StageSpec, contradiction
+from trainer.spec import StageResult, StageSpec, contradiction
 
 OnProgress = Callable[[dict[str, Any]], None]
 """Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, ``{"event": "attempt_ended", ...}``
@@ -59,7 +54,6 @@ GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _HELD_SECONDS = 60.0
 _LOG = "train.log"
-_TAIL = 30
 
 
 class StageError(RuntimeError):
@@ -244,20 +238,9 @@ class Supervision:
         found = resume_point(self._directory, self._identity)
         if (found.step or 0) > self._furthest:
             self._furthest, self._left = found.step or 0, self._retries
-        micro = self._micro_batch()
-        damaged = self._damaged_result()
+        record = first_record(self._spec, self._directory, found)
         attempt = new_attempt(self._directory, self._spec)
-        write_record(
-            attempt,
-            AttemptRecord(
-                spec_hash=self._identity,
-                resumed_from=None if found.checkpoint is None else str(found.checkpoint.relative_to(self._directory)),
-                micro_batch=micro,
-                exact=found.exact and micro == self._whole() and (found.step is None or self._repeats()),
-                versions=versions(),
-                passed_over=(*found.passed_over, *damaged),
-            ),
-        )
+        write_record(attempt, record)
         self._child = self._spawn(
             _command(attempt, found),
             attempt / _LOG,
@@ -289,29 +272,6 @@ class Supervision:
         self._pid, self._attempt, self._told, self._hung = pid, attempt, 0, False
         self._heard = (None, time.monotonic())
 
-    def _whole(self) -> int:
-        return self._spec.grpo.micro_batch or self._spec.grpo.batch
-
-    def _repeats(self) -> bool:
-        """Whether answers are drawn from the seed and the step alone; vLLM's draws depend on what it drew before."""
-        return self._spec.rollouts.kind == "transformers"
-
-    def _micro_batch(self) -> int:
-        """The spec's; after memory ran out, smaller passes than those that were too large, which divide the batch."""
-        batch, size = self._spec.grpo.batch, self._whole()
-        for attempt in attempts(self._directory):
-            ended = read_end(attempt)
-            if ended is not None and ended.outcome == "out_of_memory":
-                size = fewer_at_once(batch, min(size, self._micro_of(attempt))) or 1
-        return size
-
-    def _damaged_result(self) -> tuple[PassedOver, ...]:
-        """Word of a result that lies there and cannot be read; the worker that trains again replaces it."""
-        if not (self._directory / RESULT).exists() or read_result(self._directory) is not None:
-            return ()
-        fault: Fault = "damaged_result"
-        return (PassedOver(path=RESULT, fault=fault, detail="it is no result of a stage"),)
-
     def _alive(self) -> bool:
         if self._child is not None:
             return running(self._child)
@@ -332,7 +292,8 @@ class Supervision:
             self._tell({"event": "step", **metrics.model_dump(mode="json")})
 
     def _recover(self, attempt: Path) -> None:
-        ended = self._ending(attempt)
+        stale = self._stale_seconds if self._hung else None
+        ended = ending(attempt, None if self._child is None else self._child.poll(), stale)
         self._attempt = None
         if ended.outcome == "held":
             self._wait_for_holder(attempt)
@@ -341,29 +302,10 @@ class Supervision:
         write_end(attempt, ended.outcome, ended.detail)
         if ended.outcome in INTERRUPTIONS and self._left > 0:
             self._left -= 1
-        elif ended.outcome != "out_of_memory" or self._micro_batch() == self._micro_of(attempt):
+        elif ended.outcome != "out_of_memory" or not has_smaller_passes(self._spec, attempt):
             kind = StageInputError if ended.outcome in REFUSALS else StageError
-            raise kind(self._explain(attempt, ended), ended.outcome)
+            raise kind(explain(self._spec.stage, attempt / _LOG, ended), ended.outcome)
         self._tell({"event": "attempt_ended", "attempt": attempt.name, **ended.model_dump(exclude={"schema_version"})})
-
-    def _micro_of(self, attempt: Path) -> int:
-        record = read_record(attempt)
-        return self._whole() if record is None else record.micro_batch
-
-    def _ending(self, attempt: Path) -> AttemptEnd:
-        """What the worker wrote of its end, or what can be told from outside."""
-        if self._hung:
-            return AttemptEnd(outcome="stale_heartbeat", detail=f"no heartbeat for {self._stale_seconds:g} s")
-        if (written := read_end(attempt)) is not None:
-            return (
-                written if written.outcome != "done" else AttemptEnd(outcome="no_result", detail="its result is gone")
-            )
-        code = None if self._child is None else self._child.poll()
-        if code is None:
-            return AttemptEnd(outcome="killed", detail="it ended, with another process as its parent")
-        if code < 0:
-            return AttemptEnd(outcome="terminated" if -code == signal.SIGTERM else "killed", detail=f"signal {-code}")
-        return AttemptEnd(outcome=EXIT_CODES.get(code, "failed"), detail=f"exit code {code}")
 
     def _wait_for_holder(self, attempt: Path) -> None:
         """A worker that an earlier supervisor started won the race for the stage: it will be attached to."""
@@ -376,18 +318,6 @@ class Supervision:
                 "held",
             )
         time.sleep(_POLL_SECONDS)
-
-    def _explain(self, attempt: Path, ended: AttemptEnd) -> str:
-        log = attempt / _LOG
-        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:] if log.exists() else []
-        advice = {
-            "disk_full": "; make room and run it again, it goes on from its last checkpoint",
-            "out_of_memory": "; one completion at a time is too much already: give it more memory or shorter answers",
-        }.get(ended.outcome, "")
-        return (
-            f"the worker of stage {self._spec.stage} ended without a result: {ended.outcome}, {ended.detail}{advice}; "
-            f"the end of {log}:\n" + "\n".join(tail)
-        )
 
 
 def _command(attempt: Path, found: ResumePoint) -> list[str]:
