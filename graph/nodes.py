@@ -20,7 +20,14 @@ from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
-from graph.training import known_without_signal, note_no_signal, stage_result, without_signal
+from graph.training import (
+    interruption_line,
+    known_without_signal,
+    note_no_signal,
+    resumption_lines,
+    stage_result,
+    without_signal,
+)
 from graph.work import Work, start_pointer
 from tools.launch_stage import launch_stage_tool
 from tools.log import ToolLog
@@ -137,7 +144,8 @@ def train(state: RunState, work: Work) -> RunState:
         launch(state, work, budget, wanted)
     result = stage_result(work.run, stage)
     work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
-    work.reporter.line(training_line(result), indent=2)
+    for line in (training_line(result), *resumption_lines(result)):
+        work.reporter.line(line, indent=2)
     new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
     return RunState(new=new)
 
@@ -158,6 +166,8 @@ def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], Sta
             if event["event"] == "step":
                 shown = {name: event[name] for name in SHOWN_FIGURES if name in event}
                 update(event["step"], event["steps"], **shown)
+            if event["event"] == "attempt_ended":
+                work.reporter.line(interruption_line(event), indent=2)
 
         bounds = work.profile.bounds
         tool = launch_stage_tool(

@@ -6,11 +6,14 @@ move. That says something of the tasks and not of the machinery: the run writes 
 
 from __future__ import annotations
 
+from typing import Any
+
 from graph import layout
 from graph.rundir import RunDir
 from graph.state import Pointer
 from trainer.attempts import attempts, read_result
-from trainer.metrics import mean_known, read_stage
+from trainer.metrics import mean_known
+from trainer.resume import history
 from trainer.spec import ModelRef, StageResult, StageSpec
 from trainer.stage import StageError
 
@@ -41,6 +44,21 @@ def known_without_signal(run: RunDir, spec: StageSpec) -> bool:
     return run.made(layout.in_stage(spec.stage, layout.NO_SIGNAL), spec.identity())
 
 
+def interruption_line(event: dict[str, Any]) -> str:
+    """What is told of an attempt that another one follows."""
+    return f"{event['attempt']} ended: {event['outcome']}, {event['detail']}; another goes on from the last checkpoint"
+
+
+def resumption_lines(result: StageResult) -> list[str]:
+    """What is told of a stage that was not trained in one go; nothing of one that was."""
+    lines = [f"passed over {each.path}: {each.fault}, {each.detail}" for each in result.passed_over]
+    if result.micro_batch is not None:
+        lines.append(f"memory ran out: {result.micro_batch} completions at once, the batch stayed as it was")
+    if not result.exact:
+        lines.append("the weights are not bit by bit those of one undisturbed attempt")
+    return lines
+
+
 def note_no_signal(run: RunDir, spec: StageSpec, current: Pointer, failure: StageError) -> bool:
     """Write down that the stage could teach nothing, if that is why it failed; returns whether it is.
 
@@ -48,7 +66,7 @@ def note_no_signal(run: RunDir, spec: StageSpec, current: Pointer, failure: Stag
     not move. Weights that stand still beside a signal are a fault of training, and stay one.
     """
     tried = attempts(run.path(layout.stage_dir(spec.stage)))
-    steps = read_stage(tried)
+    steps = history(tried[-1]) if tried else []
     whole = len(steps) == spec.grpo.steps
     if UNMOVED not in str(failure) or not whole or any(row.zero_variance < 1 for row in steps):
         return False

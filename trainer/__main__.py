@@ -1,6 +1,6 @@
 """`python -m trainer evaluate|stage|completions|schema`: evaluate a checkpoint, train a stage, read answers, schemas.
 
-Exit codes: 0 done, 1 a worker failed, 2 bad input.
+Exit codes: 0 done, 1 a worker failed, 2 bad input, 75 a stage was stopped by SIGTERM or SIGINT and can go on.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,10 +36,11 @@ from trainer.launch.sharded import ShardedPolicy
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
 from trainer.spec import EvalReport, StageResult, StageSpec, TrackerName, explain
-from trainer.stage import StageError, StageInputError, run_stage
+from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
 from trainer.tracking import TrackingError, stage_curves
 
 SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
+EXIT_DRAINED = 75
 _BAD_INPUT = (
     CheckpointError,
     CompletionsError,
@@ -81,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except StageError as error:
         print(error, file=sys.stderr)
-        return 2 if isinstance(error, StageInputError) else 1
+        return EXIT_DRAINED if isinstance(error, StageCancelled) else 2 if isinstance(error, StageInputError) else 1
     return 0
 
 
@@ -207,9 +211,25 @@ def _stage(options: argparse.Namespace) -> None:
 
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
-        with stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config) as curves:
-            result = run_stage(spec, directory, on_progress=show, launcher=_place(options))
+        place = _place(options)
+        with (
+            _stopped_by_signals() as stop,
+            stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config) as curves,
+        ):
+            result = run_stage(spec, directory, on_progress=show, stop=stop, launcher=place)
     print(result.model_dump_json(indent=1))
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """What SIGTERM and SIGINT set, in place of what they do otherwise."""
+    stop = threading.Event()
+    before = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
 
 
 def _schema(options: argparse.Namespace) -> None:

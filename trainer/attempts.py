@@ -1,7 +1,8 @@
-"""The directory of a stage: its attempts, who works on it, and where a new attempt may go on.
+"""The directory of a stage: its attempts, who works on it, and its result.
 
-A stage ``NNN/`` holds ``attempt-1/``, ``attempt-2/``..., each with ``spec.json``, ``worker.json``, ``train.log``,
-``metrics.jsonl``, ``heartbeat.json`` and ``checkpoint-N/``; then ``model/`` and, last, ``result.json``.
+A stage ``NNN/`` holds ``attempt-1/``, ``attempt-2/``..., each with ``spec.json``, ``attempt.json``, ``worker.json``,
+``train.log``, ``metrics.jsonl``, ``heartbeat.json``, ``checkpoint-N/`` and, at its end, ``outcome.json``; then
+``model/`` and, last, ``result.json``.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.files import sync, sync_files, write_atomic
+from trainer.files import write_atomic
 from trainer.spec import Frozen, StageResult, StageSpec
 
 RESULT = "result.json"
 LOCK = "worker.lock"
-COMPLETE = "COMPLETE"
-"""Marks a checkpoint that was wholly written; transformers writes its files one by one."""
 _SPEC = "spec.json"
 _WORKER = "worker.json"
 
@@ -31,13 +30,13 @@ class WorkerRecord(Frozen):
 
 def attempts(stage: Path) -> list[Path]:
     """Attempt directories in order of their numbers."""
-    return sorted((path for path in stage.glob("attempt-*") if path.is_dir()), key=_number)
+    return sorted((path for path in stage.glob("attempt-*") if path.is_dir()), key=number)
 
 
 def new_attempt(stage: Path, spec: StageSpec) -> Path:
     """A fresh attempt directory with the spec in it."""
-    number = max((_number(path) for path in attempts(stage)), default=0) + 1
-    attempt = stage / f"attempt-{number}"
+    last = max((number(path) for path in attempts(stage)), default=0)
+    attempt = stage / f"attempt-{last + 1}"
     attempt.mkdir(parents=True)
     write_atomic(attempt / _SPEC, spec.model_dump_json(indent=1))
     return attempt
@@ -48,11 +47,11 @@ def spec_path(attempt: Path) -> Path:
 
 
 def attempt_identity(attempt: Path) -> str | None:
-    """Identity of the attempt's spec; None if the attempt died before it was written."""
-    path = attempt / _SPEC
-    if not path.exists():
+    """Identity of the attempt's spec; None if the attempt died before it was written, or it was damaged since."""
+    try:
+        return StageSpec.model_validate_json((attempt / _SPEC).read_bytes()).identity()
+    except (FileNotFoundError, ValidationError):
         return None
-    return StageSpec.model_validate_json(path.read_text(encoding="utf-8")).identity()
 
 
 def record_worker(attempt: Path, pid: int) -> None:
@@ -63,11 +62,11 @@ def record_worker(attempt: Path, pid: int) -> None:
 
 
 def live_worker(attempt: Path) -> int | None:
-    """Process id of the attempt's worker if that very process still runs."""
-    path = attempt / _WORKER
-    if not path.exists():
+    """Process id of the attempt's worker if that very process still runs; None if a damaged file does not say."""
+    try:
+        record = WorkerRecord.model_validate_json((attempt / _WORKER).read_bytes())
+    except (FileNotFoundError, ValidationError):
         return None
-    record = WorkerRecord.model_validate_json(path.read_text(encoding="utf-8"))
     return record.pid if process_started(record.pid) == record.started else None
 
 
@@ -87,27 +86,6 @@ def process_started(pid: int) -> str | None:
     return None if not found or found.startswith("Z") else found.partition(" ")[2].strip()
 
 
-def mark_complete(checkpoint: Path) -> None:
-    """Flush a checkpoint's files to disk and mark it whole."""
-    sync_files(checkpoint)
-    write_atomic(checkpoint / COMPLETE, "")
-    sync(checkpoint.parent)
-
-
-def newest_checkpoint(stage: Path) -> tuple[int, Path] | None:
-    """Step and directory of the furthest whole checkpoint of all attempts; of equals the latest attempt's."""
-    found = [
-        (_number(checkpoint), position, checkpoint)
-        for position, attempt in enumerate(attempts(stage))
-        for checkpoint in attempt.glob("checkpoint-*")
-        if (checkpoint / COMPLETE).exists()
-    ]
-    if not found:
-        return None
-    step, _, checkpoint = max(found)
-    return step, checkpoint
-
-
 def read_result(stage: Path) -> StageResult | None:
     """The stage's result, its model's path as the stage lies now; None if there is none or it does not parse."""
     path = stage / RESULT
@@ -120,5 +98,6 @@ def read_result(stage: Path) -> StageResult | None:
     return result.model_copy(update={"model": result.model.model_copy(update={"path": str(stage / "model")})})
 
 
-def _number(path: Path) -> int:
+def number(path: Path) -> int:
+    """N of ``attempt-N`` and ``checkpoint-N``."""
     return int(path.name.rpartition("-")[2])

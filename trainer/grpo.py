@@ -24,10 +24,12 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 from envsim.api import Environment, EnvsimError
 from envsim.registry import get
 from trainer import checkpoint
+from trainer.attempts import number
 from trainer.checkpoint import CheckpointError, load, weight_distance
 from trainer.compaction import KEYS, compact
 from trainer.completions import Keeper
 from trainer.dataset import DatasetError, read_dataset
+from trainer.draining import Drain
 from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
 from trainer.rollouts import Clock, Rollouts
@@ -54,11 +56,11 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Trained:
-    """What training left behind."""
+    """What training left behind; fewer steps than asked for after SIGTERM."""
 
     steps: int
     weight_change: float | None
-    """None in all processes but the first, which alone saves the model."""
+    """None where no model was saved: after SIGTERM, and in all processes but the first."""
     resumed_from_step: int | None
     clock: Clock = field(repr=False)
 
@@ -147,28 +149,35 @@ def train(
     clock = Clock()
     keeper = Keeper(attempt.parent, spec.completions_mib)
     in_process = spec.rollouts.kind == "transformers"
+    config = grpo_config(spec, attempt, server)
+    window = sampling_window(config)
+    if resume is not None and number(resume) % window:
+        raise TrainingInputError(f"{resume} lies inside a window of {window} steps; expected one on its border")
+    drain = Drain(window)
     trainer = StageTrainer(
         # The row filter is exact for this loss alone; see trainer.compaction.
         compacts=in_process and spec.grpo.loss_type == "dapo" and spec.grpo.beta == 0,
         keeper=keeper,
         model=model,
-        args=grpo_config(spec, attempt, server),
+        args=config,
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(rows),
         reward_funcs=reward_functions(environment),
         rollout_func=Rollouts(spec, model, tokenizer, clock) if in_process else None,
         peft_config=_lora(spec),
-        callbacks=[Reporter(attempt, clock, started, keeper)],
+        callbacks=[Reporter(attempt, clock, started, keeper), drain],
     )
     # TRL, and vLLM more so, reseed the process while the trainer is built.
     set_seed(spec.seed, device_specific=True)
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    step = None if resume is None else number(resume)
+    if drain.asked and trainer.state.global_step < spec.grpo.steps:
+        return Trained(steps=trainer.state.global_step, weight_change=None, resumed_from_step=step, clock=clock)
     if trainer.state.global_step != spec.grpo.steps:
         raise TrainingError(
             f"training ended after {trainer.state.global_step} steps, expected {spec.grpo.steps}; the dataset has "
             f"{len(rows)} prompts"
         )
-    step = None if resume is None else int(resume.name.rpartition("-")[2])
     if not trainer.is_world_process_zero():
         return Trained(steps=trainer.state.global_step, weight_change=None, resumed_from_step=step, clock=clock)
     saving = time.monotonic()
@@ -267,6 +276,21 @@ def grpo_config(spec: StageSpec, output: Path, server: str | None = None) -> Any
         ddp_find_unused_parameters=None if spec.processes == 1 else False,
         **engine,
     )
+
+
+def sampling_window(config: Any) -> int:
+    """Optimizer steps between two fresh samplings; checkpoints lie on its multiples.
+
+    Raises:
+        TrainingInputError: they would not.
+    """
+    window = max(1, config.steps_per_generation * config.num_iterations // config.gradient_accumulation_steps)
+    if config.save_steps % window:
+        raise TrainingInputError(
+            f"grpo.save_every is {config.save_steps}, expected a multiple of {window}, the steps that one sampling "
+            "serves: a stage that went on from inside would sample early and end with other weights"
+        )
+    return int(window)
 
 
 def _lora(spec: StageSpec) -> Any:

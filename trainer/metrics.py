@@ -78,9 +78,11 @@ def beat(attempt: Path, phase: str, step: int = 0) -> None:
 
 
 def read_heartbeat(attempt: Path) -> Heartbeat | None:
-    """The heartbeat, or None before the first."""
-    path = attempt / HEARTBEAT
-    return Heartbeat.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
+    """The heartbeat, or None before the first and of a damaged file, which the next one replaces."""
+    try:
+        return Heartbeat.model_validate_json((attempt / HEARTBEAT).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 def append(attempt: Path, metrics: StepMetrics) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainer.attempts import mark_complete
 from trainer.completions import Keeper
 from trainer.metrics import StepMetrics, append, beat
+from trainer.resume import mark_complete
 from trainer.reward import PROGRESS, SUCCESS, VALID
 from trainer.rollouts import Clock
 

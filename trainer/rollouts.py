@@ -15,6 +15,14 @@ from trainer.decoding import decode, encode, uniforms
 from trainer.spec import StageSpec, canonical_hash
 
 
+def sampling_seed(spec: StageSpec, step: int) -> int:
+    """What the answers of a step are drawn with: another for each step and each seed, the same in every attempt.
+
+    A run gives each of its stages a seed of its own.
+    """
+    return int(canonical_hash([spec.seed, step])[:15], 16)
+
+
 @dataclass
 class Clock:
     """Seconds by purpose."""
@@ -47,7 +55,7 @@ class Rollouts:
         encoded = encode(self._tokenizer, [prompt for prompt, _ in groups], self._spec.generation.chat_template_kwargs)
         prompt_of_row = [index for index, (_, size) in enumerate(groups) for _ in range(size)]
         length = self._spec.generation.max_new_tokens
-        seed = int(canonical_hash([self._spec.seed, trainer.state.global_step])[:15], 16)
+        seed = sampling_seed(self._spec, trainer.state.global_step)
         # A process has the rows that follow those of the one before it, so the draws are those of a single process.
         rank, ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
         model = trainer.accelerator.unwrap_model(trainer.model)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sized
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -27,6 +28,11 @@ class Frozen(BaseModel):
 def absent(value: object) -> bool:
     """What is left out of a file, so that one without it reads as it always did."""
     return value is None
+
+
+def empty(value: Sized) -> bool:
+    """Left out of a file likewise."""
+    return not value
 
 
 def canonical_hash(value: Any) -> str:
@@ -190,9 +196,9 @@ class StageSpec(Frozen):
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(2, gt=0, le=MAX_THREADS)
+    """Of each process."""
     completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
     """How much of what the policy answers is kept beside the stage, in MiB; it decides nothing of what is computed."""
-    """Of each process."""
     ranks: Ranks | None = Field(None, exclude_if=absent)
     """None = one plain process."""
 
@@ -211,6 +217,26 @@ class StageSpec(Frozen):
         del data["init_model"]["path"], data["dataset"]["path"]
         data.pop("completions_mib", None)
         return canonical_hash(data)
+
+
+Fault = Literal["torn_checkpoint", "missing_file", "wrong_hash", "wrong_spec", "off_window", "damaged_result"]
+"""Why a checkpoint or a result was passed over: it was not wholly written, lacks a file, has one with other bytes, is
+another stage's, lies inside a window of the sampler, or does not parse."""
+
+
+class PassedOver(Frozen):
+    """A file or directory of the stage from which an attempt could not go on."""
+
+    path: str
+    fault: Fault
+    detail: str
+
+
+class EarlierAttempt(Frozen):
+    """An attempt before the one that finished the stage, and how it ended."""
+
+    attempt: int
+    outcome: str
 
 
 class StageResult(Frozen):
@@ -235,6 +261,12 @@ class StageResult(Frozen):
     """start_up, generation, training, saving, total."""
     attempt: int
     resumed_from_step: int | None = None
+    exact: bool = Field(True, exclude_if=bool)
+    """Whether the weights are those of an undisturbed stage; not after other library versions or smaller passes."""
+    micro_batch: int | None = Field(None, exclude_if=absent)
+    """Completions in one pass, where memory ran out at the spec's number."""
+    earlier: tuple[EarlierAttempt, ...] = Field((), exclude_if=empty)
+    passed_over: tuple[PassedOver, ...] = Field((), exclude_if=empty)
 
 
 class CellStats(Frozen):

@@ -6,6 +6,7 @@ belongs to the spec, says that all steps were done and names the contents of the
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from trainer.attempts import (
     attempts,
     live_worker,
     new_attempt,
-    newest_checkpoint,
     read_result,
     record_worker,
     spec_path,
@@ -29,30 +29,52 @@ from trainer.launch.contract import Job, Launcher, Task, stage_resources
 from trainer.launch.local import AttachedJob, LocalLauncher
 from trainer.launch.presets import unworkable
 from trainer.metrics import read_attempt, read_heartbeat
+from trainer.outcomes import (
+    INTERRUPTIONS,
+    REFUSALS,
+    Outcome,
+    machine_fault,
+    read_end,
+    read_record,
+    write_end,
+    write_record,
+)
+from trainer.recovery import ending, explain, first_record, has_smaller_passes
+from trainer.resume import resume_point
 from trainer.spec import StageResult, StageSpec, contradiction
-from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
 
 OnProgress = Callable[[dict[str, Any]], None]
-"""Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, and ``{"event": "done", ...}``."""
+"""Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, ``{"event": "attempt_ended", ...}``
+with the name of the outcome for an attempt that another one follows, and ``{"event": "done", ...}``."""
 
 STALE_SECONDS = 900.0
 WORKER = "trainer.worker"
 """Module that the worker process runs."""
 _POLL_SECONDS = 0.2
+_HELD_SECONDS = 60.0
 _LOG = "train.log"
-_TAIL = 30
 
 
 class StageError(RuntimeError):
-    """A stage cannot be done: bad input, another stage's directory, or a worker that failed."""
+    """A stage cannot be done: bad input, another stage's directory, or a failed worker; ``outcome`` names which."""
+
+    def __init__(self, message: str, outcome: Outcome = "failed") -> None:
+        super().__init__(message)
+        self.outcome: Outcome = outcome
 
 
 class StageInputError(StageError):
     """The caller must change the spec or the directory; no worker was to blame."""
 
+    def __init__(self, message: str, outcome: Outcome = "bad_input") -> None:
+        super().__init__(message, outcome)
+
 
 class StageCancelled(StageError):
     """The caller asked to stop; the worker is gone and the stage can be resumed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "terminated")
 
 
 def run_stage(
@@ -72,9 +94,11 @@ def run_stage(
         directory: ``stages/NNN``; created if missing.
         on_progress: told of the start, each step and the end.
         stop: when set, the worker is ended and StageCancelled raised. So it is on any exception, KeyboardInterrupt too.
-        stale_seconds: a worker without a heartbeat for so long is killed.
-        retries: new attempts after a worker that was killed or hung; one that failed by itself would fail again. None =
-            the launcher's number.
+        stale_seconds: a worker without a heartbeat for so long is ended.
+        retries: new attempts in a row after workers that were killed or hung and came no further than the one before;
+            one that failed by itself would fail again. None = the launcher's number. Memory that ran out is another
+            matter: each attempt then puts half as many completions through the model at once, the batch staying as it
+            is, down to one.
         launcher: starts the workers; None = this machine.
 
     Raises:
@@ -131,15 +155,30 @@ class Supervision:
         self._directory = directory.resolve()
         self._tell = on_progress or (lambda _: None)
         self._stale_seconds = stale_seconds
-        self._retries = retries
+        self._retries = self._left = retries
         self._launcher = launcher
+        self._furthest = 0
+        self._held_since: float | None = None
         self._job: Job | None = None
         self._attempt: Path | None = None
+        self._hung = False
         self._told = 0
-        self._began = time.time()
+        self._heard: tuple[object, float] = (None, 0.0)
 
     def step(self) -> StageResult | None:
         """The result once there is one; until then starts, watches and replaces workers. Raises StageError."""
+        try:
+            return self._step()
+        except OSError as error:
+            if machine_fault(error) != "disk_full":
+                raise
+            raise StageError(
+                f"the disk of stage {self._spec.stage} is full: {error}; make room and run it again, it goes on from "
+                "its last checkpoint",
+                "disk_full",
+            ) from error
+
+    def _step(self) -> StageResult | None:
         if self._attempt is None:
             if (result := self._result()) is None:
                 self._start()
@@ -167,7 +206,8 @@ class Supervision:
         if result.spec_hash != self._identity:
             raise StageInputError(
                 f"{self._directory} holds the result of another spec ({result.spec_hash[:12]}, expected "
-                f"{self._identity[:12]}); give each stage its own directory"
+                f"{self._identity[:12]}); give each stage its own directory",
+                "wrong_spec",
             )
         if result.steps != self._spec.grpo.steps or not Path(result.model.path).is_dir():
             return None
@@ -176,32 +216,46 @@ class Supervision:
         except CheckpointError as error:
             raise StageInputError(
                 f"the model of a finished stage is not the one that its result names: {error}; restore it, or remove "
-                f"{self._directory / RESULT} to train again"
+                f"{self._directory / RESULT} to train again",
+                "wrong_model",
             ) from error
         return result
 
     def _start(self) -> None:
         for attempt in reversed(attempts(self._directory)):
-            identity = attempt_identity(attempt)
-            if identity not in (None, self._identity):
-                raise StageInputError(
-                    f"{attempt} belongs to another spec ({str(identity)[:12]}, expected {self._identity[:12]}); give "
-                    "each stage its own directory"
-                )
-            pid = live_worker(attempt)
-            if pid is not None:
-                self._job = AttachedJob(pid, partial(_is_worker, attempt, pid))
-                self._attempt, self._told = attempt, 0
-                self._tell({"event": "start", "attempt": attempt.name, "attached": True, "resumed_from": None})
+            if self._attach(attempt):
                 return
-        found = newest_checkpoint(self._directory)
+        for attempt in attempts(self._directory):
+            if read_end(attempt) is None:
+                write_end(attempt, "lost", "neither its worker nor its supervisor lived, or had the room, to say how")
+        found = resume_point(self._directory, self._identity)
+        if (found.step or 0) > self._furthest:
+            self._furthest, self._left = found.step or 0, self._retries
+        record = first_record(self._spec, self._directory, found)
         attempt = new_attempt(self._directory, self._spec)
-        self._job = self._launcher.start(self._task(attempt, None if found is None else found[1]))
-        self._attempt, self._told, self._began = attempt, 0, time.time()
-        if self._job.pid is not None:
-            record_worker(attempt, self._job.pid)
-        resumed = None if found is None else found[0]
-        self._tell({"event": "start", "attempt": attempt.name, "attached": False, "resumed_from": resumed})
+        write_record(attempt, record)
+        job = self._launcher.start(self._task(attempt, found.checkpoint))
+        self._now_on(attempt, job)
+        if job.pid is not None:
+            record_worker(attempt, job.pid)
+        self._tell({"event": "start", "attempt": attempt.name, "attached": False, "resumed_from": found.step})
+
+    def _attach(self, attempt: Path) -> bool:
+        record = read_record(attempt)
+        # Two files say whose it is: one of them may be damaged, and yet read like another's.
+        said = {attempt_identity(attempt), None if record is None else record.spec_hash} - {None}
+        if said and self._identity not in said:
+            raise StageInputError(
+                f"{attempt} belongs to another spec ({min(map(str, said))[:12]}, expected {self._identity[:12]}); give "
+                "each stage its own directory",
+                "wrong_spec",
+            )
+        pid = live_worker(attempt)
+        if pid is None:
+            return False
+        self._now_on(attempt, AttachedJob(pid, partial(_is_worker, attempt, pid), self._launcher.grace_seconds))
+        self._tell({"event": "start", "attempt": attempt.name, "attached": True, "resumed_from": None})
+        return True
 
     def _task(self, attempt: Path, resume: Path | None) -> Task:
         arguments = ["-P", "-m"]
@@ -221,16 +275,22 @@ class Supervision:
             resources=stage_resources(self._spec),
         )
 
+    def _now_on(self, attempt: Path, job: Job) -> None:
+        self._job, self._attempt, self._told, self._hung = job, attempt, 0, False
+        self._heard = (None, time.monotonic())
+
     def _alive(self) -> bool:
         return self._job is not None and self._job.poll() is None
 
     def _watch(self, attempt: Path) -> None:
-        if not (attempt / _LOG).exists():
-            # Still waiting for a place.
-            self._began = time.time()
+        # Judged by whether the heartbeat changes, so that a clock that is set neither kills nor saves a worker. One
+        # that waits for a place has none yet.
         heartbeat = read_heartbeat(attempt)
-        last = self._began if heartbeat is None else heartbeat.time
-        if time.time() - last > self._stale_seconds:
+        waits = heartbeat is None and not (attempt / _LOG).exists()
+        if waits or (heartbeat is not None and heartbeat != self._heard[0]):
+            self._heard = (heartbeat, time.monotonic())
+        if time.monotonic() - self._heard[1] > self._stale_seconds:
+            self._hung = True
             self.close()
 
     def _report(self, attempt: Path) -> None:
@@ -239,27 +299,33 @@ class Supervision:
             self._tell({"event": "step", **metrics.model_dump(mode="json")})
 
     def _recover(self, attempt: Path) -> None:
-        job = self._job
-        code = None if job is None or isinstance(job, AttachedJob) else job.poll()
-        if code == EXIT_HELD:
-            # A worker that an earlier supervisor started won the race for the stage.
-            self._attempt = None
-            time.sleep(_POLL_SECONDS)
+        stale = self._stale_seconds if self._hung else None
+        code = None if self._job is None or isinstance(self._job, AttachedJob) else self._job.poll()
+        ended = ending(attempt, code, stale)
+        self._attempt = None
+        if ended.outcome == "held":
+            self._wait_for_holder(attempt)
             return
-        killed = code is None or code < 0
-        if killed and self._retries > 0:
-            self._retries -= 1
-            self._attempt = None
-            return
-        log = attempt / _LOG
-        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:] if log.exists() else []
-        how = (
-            "ended" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        )
-        kind = StageInputError if code == EXIT_BAD_INPUT else StageError
-        raise kind(
-            f"the worker of stage {self._spec.stage} {how} without a result; the end of {log}:\n" + "\n".join(tail)
-        )
+        self._held_since = None
+        write_end(attempt, ended.outcome, ended.detail)
+        if ended.outcome in INTERRUPTIONS and self._left > 0:
+            self._left -= 1
+        elif ended.outcome != "out_of_memory" or not has_smaller_passes(self._spec, attempt):
+            kind = StageInputError if ended.outcome in REFUSALS else StageError
+            raise kind(explain(self._spec.stage, attempt / _LOG, ended), ended.outcome)
+        self._tell({"event": "attempt_ended", "attempt": attempt.name, **ended.model_dump(exclude={"schema_version"})})
+
+    def _wait_for_holder(self, attempt: Path) -> None:
+        """A worker that an earlier supervisor started won the race for the stage: it will be attached to."""
+        shutil.rmtree(attempt)
+        self._held_since = self._held_since or time.monotonic()
+        if time.monotonic() - self._held_since > _HELD_SECONDS:
+            raise StageError(
+                f"a process that none of the attempts in {self._directory} names has held its lock for "
+                f"{_HELD_SECONDS:g} s; end it and run the stage again",
+                "held",
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def _is_worker(attempt: Path, pid: int) -> bool:

@@ -30,9 +30,10 @@ from graph.settings import RunSettings, SettingsError
 from graph.speaking import recorded
 from graph.state import Pointer, RunState
 from graph.timing import Clock
-from graph.training import stage_result
+from graph.training import interruption_line, resumption_lines, stage_result
 from graph.work import Work, thinned
 from trainer.metrics import StepMetrics, append
+from trainer.spec import StageResult
 from trainer.stage import StageError
 from trainer.statistics import PairedChange
 
@@ -268,3 +269,19 @@ def test_a_thinned_set_keeps_every_cell_in_proportion(sizes: list[int], more: in
 def test_a_set_cannot_be_thinner_than_its_cells() -> None:
     with pytest.raises(ValueError, match="2 instances cannot stand for 3 cells"):
         thinned(range(9), 2, lambda number: str(number % 3))
+
+
+def test_what_interrupted_a_stage_is_told_of() -> None:
+    event = {"event": "attempt_ended", "attempt": "attempt-1", "outcome": "stale_heartbeat", "detail": "no heartbeat"}
+    assert interruption_line(event).startswith("attempt-1 ended: stale_heartbeat, no heartbeat; another goes on")
+    figures = dict.fromkeys(StageResult.model_fields, 0) | {"seconds": {}, "spec_hash": "", "exact": True}
+    plain = figures | {"model": {"path": "m", "sha256": "0"}, "schema_version": 1, "earlier": (), "passed_over": ()}
+    plain |= {"micro_batch": None}
+    assert resumption_lines(StageResult.model_validate(plain)) == []
+    passed = {"path": "attempt-1/checkpoint-2", "fault": "missing_file", "detail": "optimizer.pt is missing"}
+    told = StageResult.model_validate(plain | {"exact": False, "micro_batch": 4, "passed_over": [passed]})
+    assert resumption_lines(told) == [
+        "passed over attempt-1/checkpoint-2: missing_file, optimizer.pt is missing",
+        "memory ran out: 4 completions at once, the batch stayed as it was",
+        "the weights are not bit by bit those of one undisturbed attempt",
+    ]

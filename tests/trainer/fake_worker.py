@@ -1,6 +1,6 @@
 """Stands in for trainer.worker where only the supervision is under test; what it does is in the stage's script.txt.
 
-One word an attempt: done, die, kill, hang, slow, refuse.
+One word an attempt: done, die, kill, hang, slow, refuse, memory, disk, terminate.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import signal
 import time
 from pathlib import Path
 
-from trainer.attempts import RESULT, mark_complete, record_worker, spec_path
+from trainer.attempts import RESULT, record_worker, spec_path
 from trainer.files import write_atomic
 from trainer.metrics import StepMetrics, append, beat
+from trainer.resume import mark_complete
 from trainer.spec import ModelRef, StageResult, StageSpec
 
 MODEL_FILES = ("config.json", "model.safetensors")
@@ -45,6 +46,8 @@ def main() -> None:
             mark_complete(checkpoint)
         if step == 3 and word == "die":
             raise SystemExit("out of luck")
+        if step == 3 and word in {"memory", "disk", "terminate"}:
+            raise SystemExit({"memory": 5, "disk": 6, "terminate": 75}[word])
         if step == 3 and word == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if step == 3 and word == "hang":

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,9 @@ import yaml
 
 import trainer.stage
 from trainer.__main__ import main
+from trainer.attempts import live_worker
 from trainer.evaluate import read_rollouts
+from trainer.metrics import read_attempt
 from trainer.profile import shipped_profiles
 from trainer.spec import EvalReport, ModelRef, StageResult, StageSpec
 
@@ -94,6 +100,32 @@ def test_stage_prints_its_result(
     assert main(arguments) == 2
     path.write_text("{}")
     assert main(arguments) == 2
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_stage_that_is_told_to_stop_ends_with_75_and_leaves_no_worker(
+    make_spec: Callable[..., StageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: signal.Signals
+) -> None:
+    monkeypatch.setattr(trainer.stage, "WORKER", "fake_worker")
+    directory, before = tmp_path / "000", signal.getsignal(sign)
+    directory.mkdir()
+    (directory / "script.txt").write_text("hang done")
+    path = tmp_path / "spec.json"
+    path.write_text(make_spec().model_dump_json())
+
+    def stop_at_step_3() -> None:
+        while not any(row.step == 3 for row in read_attempt(directory / "attempt-1")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), sign)
+
+    thread = threading.Thread(target=stop_at_step_3, daemon=True)
+    thread.start()
+    arguments: list[Any] = ["stage", "--spec", str(path), "--directory", str(directory)]
+    assert main(arguments) == 75
+    thread.join()
+    assert live_worker(directory / "attempt-1") is None
+    assert signal.getsignal(sign) == before
+    assert main(arguments) == 0
 
 
 @pytest.mark.parametrize(

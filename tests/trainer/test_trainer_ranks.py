@@ -52,7 +52,9 @@ def test_two_processes_give_what_one_gives_also_after_one_of_them_died(
             killed.extend(children(launcher))
             os.kill(killed[1], signal.SIGKILL)
 
-    resumed = run_stage(make_spec(micro_batch=4, ranks=TWO), directory, on_progress=kill)
+    # Slow, or it would be done before it can be killed.
+    slow = make_spec(micro_batch=4, ranks=TWO, environment="toy:Slow")
+    resumed = run_stage(slow, directory, on_progress=kill)
     assert (resumed.attempt, resumed.resumed_from_step) == (2, 2)
     assert resumed.model.sha256 == two.model.sha256
     assert not any(Path(f"/proc/{pid}").exists() for pid in killed)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import trainer.stage
-from trainer.attempts import attempts, live_worker, new_attempt, newest_checkpoint, process_started, record_worker
+from trainer.attempts import attempts, live_worker, new_attempt, process_started, record_worker
 from trainer.files import publish
 from trainer.spec import DataRef, ModelRef, StageSpec
 from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
@@ -147,15 +147,6 @@ def test_a_hung_worker_is_killed_and_replaced(stage: Any, make_spec: Callable[..
     directory = stage("hang done")
     assert run_stage(make_spec(), directory, stale_seconds=1.0).attempt == 2
     assert live_worker(attempts(directory)[0]) is None
-
-
-def test_a_torn_checkpoint_is_passed_over(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
-    attempt = new_attempt(tmp_path, make_spec())
-    for step, whole in ((9, True), (10, True), (12, False)):
-        (attempt / f"checkpoint-{step}").mkdir()
-        if whole:
-            (attempt / f"checkpoint-{step}" / "COMPLETE").touch()
-    assert newest_checkpoint(tmp_path) == (10, attempt / "checkpoint-10")
 
 
 def test_a_live_worker_is_attached_to(stage: Any, make_spec: Callable[..., StageSpec]) -> None:

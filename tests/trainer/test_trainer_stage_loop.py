@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +63,29 @@ def test_a_killed_worker_resumes_to_the_very_same_weights(
     assert [row.step for row in read_attempt(attempts(tmp_path / "killed")[1])] == [3, 4, 5, 6]
 
 
+def test_memory_that_runs_out_costs_smaller_passes_and_not_the_batch(
+    make_spec: Callable[..., StageSpec], tmp_path: Path
+) -> None:
+    whole = run_stage(make_spec(steps=2), tmp_path / "whole")
+    small = run_stage(make_spec(steps=2, environment="toy:Small"), tmp_path / "small")
+    assert [earlier.outcome for earlier in small.earlier] == ["out_of_memory"] * (small.attempt - 1)
+    assert (small.micro_batch or 8) < 8
+    assert (small.exact, whole.micro_batch, whole.exact) == (False, None, True)
+    assert small.generated_tokens == whole.generated_tokens
+    weights, others = (load_file(Path(result.model.path) / "model.safetensors") for result in (small, whole))
+    apart = sum(float((weight - others[name]).square().sum()) for name, weight in weights.items()) ** 0.5
+    assert apart < 0.05 * whole.weight_change
+
+
+def test_a_soaked_stage_comes_through(tmp_path: Path) -> None:
+    kills = 5
+    command = [sys.executable, "-P", "-m", "trainer.soak", "--kills", str(kills), "--directory", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout.splitlines()[-1:] == [f"{kills} passed, 0 failed"], done.stdout + done.stderr
+    assert done.returncode == 0
+    assert [path.name for path in tmp_path.glob("trial-*") if path.is_dir()] == []
+
+
 def test_repeated_prompts_are_refused_before_the_first_step(
     make_spec: Callable[..., StageSpec], toy: Toy, tmp_path: Path
 ) -> None:
@@ -72,8 +97,18 @@ def test_repeated_prompts_are_refused_before_the_first_step(
 
 def test_a_changed_model_is_refused(make_spec: Callable[..., StageSpec], tiny: ModelRef, tmp_path: Path) -> None:
     wrong = ModelRef(path=tiny.path, sha256="0" * 64)
-    with pytest.raises(StageInputError, match="changed after it was referenced"):
+    with pytest.raises(StageInputError, match="changed after it was referenced") as raised:
         run_stage(make_spec(init_model=wrong), tmp_path / "000")
+    assert raised.value.outcome == "wrong_model"
+
+
+def test_a_changed_dataset_is_refused(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
+    spec = make_spec()
+    with Path(spec.dataset.path).open("a") as file:
+        file.write("\n")
+    with pytest.raises(StageInputError, match="the file changed after the stage was specified") as raised:
+        run_stage(spec, tmp_path / "000")
+    assert raised.value.outcome == "wrong_dataset"
 
 
 def test_a_stage_without_any_signal_fails_loudly(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import BaseModel
 
 from envsim.api import Fault, Instance, Message, Replay, Style, Verdict
@@ -88,3 +89,15 @@ class Mortal(Toy):
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().score(instance, answer)
+
+
+class Small(Toy):
+    """Makes its process one whose memory holds the passes of at most three completions when there is a gradient."""
+
+    def __init__(self) -> None:
+        torch.nn.modules.module.register_module_forward_pre_hook(_hold_three)
+
+
+def _hold_three(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+    if isinstance(module, torch.nn.Embedding) and torch.is_grad_enabled() and arguments[0].shape[0] > 3:
+        raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to embed {arguments[0].shape[0]} rows")

@@ -60,6 +60,8 @@ class Launcher(Protocol):
     name: str
     retries: int
     """How often a task that was killed or lost is worth starting again."""
+    grace_seconds: float
+    """What a task that is told to end has for saving its work, before it is killed."""
 
     def start(self, task: Task) -> Job:
         """Start a task, or queue it. Raises LaunchError if it can never be carried out."""

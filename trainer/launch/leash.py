@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainer.launch.local import end_group
+from trainer.processes import GRACE_SECONDS, end_own
 
 _POLL_SECONDS = 0.2
 
@@ -44,13 +44,16 @@ def end_as(code: int) -> NoReturn:
 def main(arguments: Sequence[str]) -> NoReturn:
     """Command line."""
     parent, told = os.getppid(), threading.Event()
+    if os.getpgrp() != os.getpid():
+        # Whoever kills the group of its parent must not kill this one before what it holds.
+        os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     child = subprocess.Popen([sys.executable, *arguments], start_new_session=True)
     while (code := child.poll()) is None:
         if os.getppid() != parent:
             os.killpg(child.pid, signal.SIGKILL)
         elif told.is_set():
-            end_group(child.pid, lambda: child.poll() is None)
+            end_own(child, GRACE_SECONDS)
         else:
             time.sleep(_POLL_SECONDS)
     end_as(code)

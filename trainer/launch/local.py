@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 from trainer.launch.contract import Task
-
-GRACE_SECONDS = 10.0
+from trainer.processes import GRACE_SECONDS, Process, end, end_own, running, spawn
 
 
 class LocalJob:
     """A process of ours."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Process, grace_seconds: float) -> None:
         self._process = process
+        self._grace_seconds = grace_seconds
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def poll(self) -> int | None:
-        return self._process.poll()
+        return None if running(self._process) else self._process.poll()
 
     def stop(self) -> None:
-        end_group(self.pid, lambda: self.poll() is None)
+        end_own(self._process, self._grace_seconds)
 
 
 class AttachedJob:
     """A process that an earlier supervisor started: it can be watched and ended, but leaves no exit code."""
 
-    def __init__(self, pid: int, alive: Callable[[], bool]) -> None:
+    def __init__(self, pid: int, alive: Callable[[], bool], grace_seconds: float) -> None:
         self._pid = pid
         self._alive = alive
+        self._grace_seconds = grace_seconds
 
     @property
     def pid(self) -> int:
@@ -46,7 +45,7 @@ class AttachedJob:
         return None if self._alive() else -signal.SIGKILL
 
     def stop(self) -> None:
-        end_group(self._pid, self._alive)
+        end(self._pid, self._alive, self._grace_seconds)
 
 
 class LocalLauncher:
@@ -55,31 +54,9 @@ class LocalLauncher:
     name = "local"
     retries = 1
 
+    def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        self.grace_seconds = grace_seconds
+
     def start(self, task: Task) -> LocalJob:
-        with task.log.open("ab") as log:
-            return LocalJob(
-                subprocess.Popen(
-                    [sys.executable, *task.arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env={**os.environ, **task.environment},
-                )
-            )
-
-
-def end_group(pid: int, alive: Callable[[], bool]) -> None:
-    """SIGTERM to a process group, and SIGKILL to what is still there after a grace."""
-    if not alive():
-        return
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(pid, sign)
-        except ProcessLookupError:
-            return
-        deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline:
-            if not alive():
-                return
-            time.sleep(0.05)
+        process = spawn([sys.executable, *task.arguments], task.log, {**os.environ, **task.environment})
+        return LocalJob(process, self.grace_seconds)

@@ -21,8 +21,9 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from trainer.launch.contract import LaunchError, Resources, Task
 from trainer.launch.settings import RaySettings
+from trainer.processes import GRACE_SECONDS
 
-_GRACE_SECONDS = 25.0
+_CANCEL_SECONDS = 25.0
 """For a cancelled task: what its command is given to end, and then what Ray needs to say so."""
 _KNOCK_SECONDS = 10.0
 _INHERITED = ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")
@@ -69,10 +70,10 @@ class RayJob:
         if self.poll() is not None:
             return
         ray.cancel(self._reference, force=False)
-        ray.wait([self._reference], timeout=_GRACE_SECONDS)
+        ray.wait([self._reference], timeout=_CANCEL_SECONDS)
         if self.poll() is None:
             ray.cancel(self._reference, force=True)
-            ray.wait([self._reference], timeout=_GRACE_SECONDS)
+            ray.wait([self._reference], timeout=_CANCEL_SECONDS)
             self._code = -signal.SIGKILL
 
     def _outcome(self) -> int:
@@ -102,6 +103,7 @@ class RayLauncher:
     """A Ray cluster."""
 
     name = "ray"
+    grace_seconds = GRACE_SECONDS
 
     def __init__(self, settings: RaySettings) -> None:
         """Connect. Raises LaunchError if there is no cluster at the address."""

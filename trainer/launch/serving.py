@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from trainer.launch.local import end_group
+from trainer.processes import GRACE_SECONDS, end_own
 from trainer.spec import StageSpec
 
 HEALTHY_WITHIN_SECONDS = 900.0
@@ -65,7 +65,8 @@ def serving(spec: StageSpec, gpus: list[str]) -> Iterator[str]:
         wait_healthy(server, url)
         yield url
     finally:
-        end_group(server.pid, lambda: server.poll() is None)
+        # The leash needs a grace of its own for what it holds.
+        end_own(server, 2 * GRACE_SECONDS)
 
 
 def start(line: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -1,0 +1,105 @@
+"""The soak's own judgement: what it must not let pass. The soak itself runs in `test_trainer_stage_loop`."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_worker import metrics
+from test_trainer_stage import stage
+
+from trainer.attempts import read_result
+from trainer.disturb import TinyDisk, damage
+from trainer.metrics import append
+from trainer.resume import history
+from trainer.soak import SoakError, Undisturbed, judge, main
+from trainer.spec import EarlierAttempt, StageResult, StageSpec
+from trainer.stage import run_stage
+
+__all__ = ["stage"]
+
+FAILED = EarlierAttempt(attempt=1, outcome="failed")
+
+
+@pytest.fixture
+def done(stage: Any, make_spec: Callable[..., StageSpec]) -> tuple[StageSpec, Path, Undisturbed]:
+    """A stage that was killed once and came through, and what an undisturbed one comes to."""
+    directory = stage("done")
+    result = run_stage(make_spec(), directory)
+    expected = Undisturbed(result, history(directory / "attempt-1"), 1.0)
+    shutil.rmtree(directory)
+    directory = stage("kill done")
+    run_stage(make_spec(), directory)
+    return make_spec(), directory, expected
+
+
+def rewrite(directory: Path, **changes: Any) -> None:
+    result = read_result(directory)
+    assert result is not None
+    (directory / "result.json").write_text(StageResult.model_copy(result, update=changes).model_dump_json())
+
+
+def test_a_stage_that_came_through_passes(done: tuple[StageSpec, Path, Undisturbed]) -> None:
+    assert judge(done[0], done[1], "kill worker", done[2]).startswith("attempts 2")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: (path / "result.json").unlink(), "there is no result"),
+        (lambda path: rewrite(path, exact=False), "the weights are"),
+        (lambda path: append(path / "attempt-2", metrics(4, 4).model_copy(update={"reward": 9.0})), "the metrics of"),
+        (lambda path: append(path / "attempt-1", metrics(2, 4)), r"attempt-1 trained the steps \[1, 2, 3, 2\]"),
+        (lambda path: (path / "attempt-2" / "metrics.jsonl").unlink(), "the metrics of 2 steps differ"),
+        (
+            lambda path: rewrite(path, earlier=(FAILED,)),
+            r"attempts ended as \['failed'\]",
+        ),
+    ],
+)
+def test_a_stage_that_did_not_fails(
+    done: tuple[StageSpec, Path, Undisturbed], spoil: Callable[[Path], None], message: str
+) -> None:
+    spoil(done[1])
+    with pytest.raises(SoakError, match=message):
+        judge(done[0], done[1], "kill worker", done[2])
+
+
+def test_other_weights_fail(done: tuple[StageSpec, Path, Undisturbed]) -> None:
+    spec, directory, expected = done
+    other = expected.result.model_copy(update={"model": expected.result.model.model_copy(update={"sha256": "0" * 64})})
+    with pytest.raises(SoakError, match="expected 000000000000"):
+        judge(spec, directory, "kill worker", Undisturbed(other, expected.rows, 1.0))
+
+
+def test_damage_is_done_and_can_be_repeated(done: tuple[StageSpec, Path, Undisturbed], tmp_path: Path) -> None:
+    twin = tmp_path / "twin"
+    shutil.copytree(done[1], twin)
+    before = {path: path.read_bytes() for path in twin.rglob("*") if path.is_file()}
+    assert damage(done[1], random.Random(5)) == damage(twin, random.Random(5)) != "nothing was there"
+    assert {path: path.read_bytes() for path in twin.rglob("*") if path.is_file()} != before
+
+
+def test_a_tiny_disk_is_full_to_the_last_byte_and_can_be_emptied(tmp_path: Path) -> None:
+    disk = TinyDisk.mounted(tmp_path / "disk", 1)
+    if disk is None:
+        pytest.skip("this user may not mount a file system")
+    try:
+        disk.fill()
+        with pytest.raises(OSError, match="No space left on device"):
+            (tmp_path / "disk" / "more").write_bytes(bytes(1 << 16))
+        disk.free()
+        (tmp_path / "disk" / "more").write_bytes(bytes(1 << 16))
+    finally:
+        disk.close()
+
+
+def test_no_kills_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        main(["--kills", "0"])
+    assert refusal.value.code == 2
+    assert "--kills is 0, expected 1 or more" in capsys.readouterr().err
