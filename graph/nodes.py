@@ -14,12 +14,12 @@ from agents.changes import describe_changes
 from agents.schemas import Budget
 from envsim.api import EnvsimError
 from graph import layout, words
-from graph.acceptance import Comparison, compare, judge, nothing_learnt
+from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
 from graph.benchmark import benchmark_tables
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
-from graph.training import known_without_signal, note_no_signal, stage_result, without_signal
+from graph.training import known_without_signal, note_no_signal, stage_result, stopped_by, without_signal
 from graph.work import Work, start_pointer
 from tools.launch_stage import launch_stage_tool
 from tools.log import ToolLog
@@ -137,6 +137,8 @@ def train(state: RunState, work: Work) -> RunState:
     result = stage_result(work.run, stage)
     work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
     work.reporter.line(training_line(result), indent=2)
+    for warning in result.warnings:
+        work.reporter.line(f"warning: {warning}", style="yellow", indent=2)
     new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
     return RunState(new=new)
 
@@ -186,14 +188,17 @@ def accept_or_roll_back(state: RunState, work: Work) -> RunState:
     """Keep the stage or return to the champion, and go on to the next stage."""
     stage, settings = state["stage"], work.settings.acceptance
     comparison = compare_checkpoints(work, state["current"], state["new"], "anchor")
-    judgement = (
-        nothing_learnt(state["current"], state["champion"])
-        if without_signal(work.run, stage)
-        else judge(comparison, state["new"], state["champion"], settings)
-    )
+    trip = stopped_by(work.run, stage)
+    if without_signal(work.run, stage):
+        judgement = nothing_learnt(state["current"], state["champion"])
+    elif trip is not None:
+        judgement = stopped(trip, state["champion"])
+    else:
+        judgement = judge(comparison, state["new"], state["champion"], settings)
     decision = {
         "stage": stage,
         **judgement.model_dump(mode="json"),
+        **({} if trip is None else {"stopped": str(trip)}),
         "trained_from": state["current"],
         "before": scores(work, state["current"], "anchor"),
         "after": scores(work, state["new"], "anchor"),
@@ -306,4 +311,5 @@ def training_line(result: StageResult) -> str:
         f"trained {result.steps} steps: reward {result.reward_first:.2f} -> {result.reward_last:.2f}, "
         f"{100 * result.zero_variance_share:.0f} % without signal, weights moved by {result.weight_change:.2f}"
         + "".join(worth)
+        + ("" if result.tripped is None else f"; stopped early, {result.tripped}")
     )

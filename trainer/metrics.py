@@ -21,8 +21,8 @@ HEARTBEAT = "heartbeat.json"
 class StepMetrics(Frozen):
     """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
 
-    # A step that diverges is told of as well.
-    model_config = ConfigDict(allow_inf_nan=True)
+    # A step that diverges is told of as well; as strings, because JSON has no such numbers.
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="strings")
 
     step: int
     steps: int
@@ -42,6 +42,8 @@ class StepMetrics(Frozen):
     """Share of completions cut off at the limit."""
     tokens: int
     gradient_norm: float
+    kl: float | None = Field(None, exclude_if=absent)
+    """Nats a token from the model that the stage began with; None where the loss has no such term."""
     seconds: float
     generation_seconds: float
 

@@ -102,7 +102,7 @@ class Profile(Frozen):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Self:
-        if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device)) is not None:
+        if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device, self.reward)) is not None:
             raise ValueError(why)
         return self
 

@@ -6,46 +6,42 @@ identity, contents are.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from trainer.frozen import Frozen, absent, canonical_hash, explain, short
+from trainer.training_settings import GrpoSettings, OverlongPenalty, Tripwires
+
+__all__ = [
+    "MAX_THREADS",
+    "MAX_TOKENS",
+    "CellStats",
+    "DataRef",
+    "EvalReport",
+    "Frozen",
+    "GenerationSettings",
+    "GrpoSettings",
+    "LoraSettings",
+    "ModelRef",
+    "OverlongPenalty",
+    "RewardWeights",
+    "StageResult",
+    "StageSpec",
+    "TransformersRollouts",
+    "Trip",
+    "Tripwires",
+    "VllmColocate",
+    "absent",
+    "canonical_hash",
+    "contradiction",
+    "explain",
+    "short",
+]
 SCHEMA_VERSION: Final = 1
 MAX_TOKENS = 131_072
 """More than any model answers; a limit beyond it is a slip of the pen."""
 MAX_THREADS = 1024
-
-
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-def absent(value: object) -> bool:
-    """What is left out of a file, so that one without it reads as it always did."""
-    return value is None
-
-
-def canonical_hash(value: Any) -> str:
-    """sha256 of the sorted, compact JSON of a value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def explain(error: ValidationError) -> str:
-    """All problems of a validation error in one line: where, the value, what was expected."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in item['loc']) or 'it'} = {short(item['input'])}: "
-        f"{' '.join(item['msg'].split())}"
-        for item in error.errors()
-    )
-
-
-def short(value: Any) -> str:
-    """A value as Python writes it, cut to what an error line can hold."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class ModelRef(Frozen):
@@ -79,30 +75,7 @@ class GenerationSettings(Frozen):
 
     max_new_tokens: int = Field(128, gt=0, le=MAX_TOKENS)
     temperature: float = Field(1.0, ge=0)
-    chat_template_kwargs: dict[str, Any] = {}
-
-
-class GrpoSettings(Frozen):
-    """The numbers of one GRPO stage. ``batch`` counts completions a step, ``group`` completions a prompt."""
-
-    steps: int = Field(gt=0)
-    batch: int = Field(128, gt=0)
-    group: int = Field(16, ge=2)
-    learning_rate: float = Field(5e-5, gt=0)
-    warmup_steps: int = Field(0, ge=0)
-    schedule: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
-    """What the learning rate does within a stage after its warm-up; every stage begins anew."""
-    micro_batch: int | None = Field(None, gt=0)
-    """Completions in one forward and backward pass; None = the whole batch."""
-    loss_type: Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo"] = "dapo"
-    """TRL's losses that weigh tokens one by one."""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    beta: float = Field(0.0, ge=0)
-    epsilon_high: float | None = Field(None, gt=0)
-    max_grad_norm: float = Field(1.0, ge=0)
-    save_every: int = Field(10, gt=0)
-    bf16: bool = False
-    gradient_checkpointing: bool = False
+    chat_template_kwargs: dict[str, Any] = Field({})
 
 
 class VllmColocate(Frozen):
@@ -122,7 +95,11 @@ class LoraSettings(Frozen):
 
 
 def contradiction(
-    grpo: GrpoSettings, generation: GenerationSettings, rollouts: TransformersRollouts | VllmColocate, device: str
+    grpo: GrpoSettings,
+    generation: GenerationSettings,
+    rollouts: TransformersRollouts | VllmColocate,
+    device: str,
+    reward: RewardWeights,
 ) -> str | None:
     """Why numbers that are each in range cannot be trained with together, in one line; None if they can."""
     micro = grpo.micro_batch or grpo.batch
@@ -134,6 +111,22 @@ def contradiction(
         return "generation.temperature is 0: greedy answers of a group are all alike; expected > 0"
     if rollouts.kind == "vllm_colocate" and device != "cuda":
         return f"rollouts vllm_colocate need device cuda, got {device}; use rollouts transformers"
+    return None if grpo.overlong is None else _overlong_contradiction(grpo.overlong, generation, reward)
+
+
+def _overlong_contradiction(
+    overlong: OverlongPenalty, generation: GenerationSettings, reward: RewardWeights
+) -> str | None:
+    if overlong.cache >= generation.max_new_tokens:
+        return (
+            f"grpo.overlong.cache {overlong.cache} leaves no answer unpunished; expected less than "
+            f"generation.max_new_tokens {generation.max_new_tokens}"
+        )
+    if overlong.weight >= reward.valid:
+        return (
+            f"grpo.overlong.weight {overlong.weight:g} makes a short wrong answer worth as much as a long valid one; "
+            f"expected less than reward.valid {reward.valid:g}"
+        )
     return None
 
 
@@ -162,8 +155,24 @@ class StageSpec(Frozen):
         return canonical_hash(data)
 
 
+class Trip(Frozen):
+    """Why a stage was stopped before its last step."""
+
+    wire: str
+    """The setting of `Tripwires` that it crossed."""
+    step: int = Field(gt=0)
+    figure: float | None
+    """What was measured; None where it was no finite number."""
+    threshold: float
+
+    def __str__(self) -> str:
+        found = "no finite number" if self.figure is None else f"{self.figure:.4g}"
+        return f"{self.wire} {self.threshold:g} was crossed at step {self.step}: {found}"
+
+
 class StageResult(Frozen):
-    """Written last and atomically; a stage is done exactly if this file parses and says it did all its steps."""
+    """Written last and atomically; a stage is done exactly if this file parses and says that it did all its steps, or
+    which tripwire stopped it."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     spec_hash: str
@@ -184,6 +193,13 @@ class StageResult(Frozen):
     """start_up, generation, training, saving, total."""
     attempt: int
     resumed_from_step: int | None = None
+    tripped: Trip | None = Field(None, exclude_if=absent)
+    warnings: tuple[str, ...] = Field((), exclude_if=lambda warnings: not warnings)
+    """What an engineer should know of the stage's numbers, one line each."""
+
+    def finished(self, steps: int) -> bool:
+        """Whether nothing is left to do of a stage of so many steps."""
+        return self.tripped is not None or self.steps == steps
 
 
 class CellStats(Frozen):

@@ -92,7 +92,7 @@ def run_stage(
 def check_spec(spec: StageSpec) -> None:
     """Raises StageInputError for numbers that do not go together or would train nothing."""
     grpo = spec.grpo
-    if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device)) is not None:
+    if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device, spec.reward)) is not None:
         raise StageInputError(why)
     needed = grpo.steps * grpo.batch // grpo.group
     if spec.dataset.n < needed:
@@ -162,7 +162,7 @@ class Supervision:
                 f"{self._directory} holds the result of another spec ({result.spec_hash[:12]}, expected "
                 f"{self._identity[:12]}); give each stage its own directory"
             )
-        if result.steps != self._spec.grpo.steps or not Path(result.model.path).is_dir():
+        if not result.finished(self._spec.grpo.steps) or not Path(result.model.path).is_dir():
             return None
         try:
             verify(result.model)

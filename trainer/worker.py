@@ -26,7 +26,7 @@ from trainer.metrics import beat, mean_known, read_stage
 from trainer.spec import ModelRef, StageResult, StageSpec
 
 if TYPE_CHECKING:
-    from trainer.grpo import Trained
+    from trainer.trained import Trained
 
 EXIT_BAD_INPUT = 2
 EXIT_HELD = 3
@@ -61,12 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(spec: StageSpec, attempt: Path, resume: Path | None, started: float) -> None:
     os.environ.update(_ENVIRONMENT)
-    if spec.rollouts.kind != "vllm_colocate" and find_spec("vllm") is not None:
-        # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
-        sys.modules["vllm"] = None  # type: ignore[assignment]
+    for package, wanted in (("vllm", spec.rollouts.kind == "vllm_colocate"), ("peft", spec.lora is not None)):
+        if not wanted and find_spec(package) is not None:
+            # TRL imports them whenever they are there, which costs seconds; vLLM touches the random state as well.
+            sys.modules[package] = None  # type: ignore[assignment]
     # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
     from trainer.checkpoint import reference  # noqa: PLC0415
-    from trainer.grpo import TrainingInputError, train  # noqa: PLC0415
+    from trainer.grpo import train  # noqa: PLC0415
+    from trainer.trained import TrainingInputError  # noqa: PLC0415
 
     stage = attempt.parent
     staged = stage / f".model.{attempt.name}"
@@ -110,6 +112,8 @@ def _result(spec: StageSpec, trained: Trained, model: ModelRef, attempt: Path, s
         },
         attempt=int(attempt.name.rpartition("-")[2]),
         resumed_from_step=trained.resumed_from_step,
+        tripped=trained.tripped,
+        warnings=trained.warnings,
     )
 
 
