@@ -19,18 +19,16 @@ from graph.benchmark import benchmark_tables
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
+from graph.tasks import stage_tasks
 from graph.training import known_without_signal, note_no_signal, stage_result, stopped_by, without_signal
 from graph.work import Work, start_pointer
 from tools.launch_stage import launch_stage_tool
 from tools.log import ToolLog
-from trainer.dataset import write_dataset
 from trainer.evaluate import Rollout, read_rollouts, rollouts_path
 from trainer.profile import prompts_needed, stage_spec
 from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
 from trainer.stage import StageCancelled, StageError, run_stage
 
-KNOWN_EFFORT = 5.0
-"""What a task may cost in a designed stage, as a multiple: its configuration has passed the gates or has run before."""
 SHOWN_FIGURES = ("reward", "valid", "success", "progress")
 """Of a training step, in this order; success and progress are there where tasks are noisy or shaped."""
 
@@ -90,33 +88,21 @@ def dataset(state: RunState, work: Work) -> RunState:
     stage = state["stage"]
     proposed = stage > 0 and state["review"] == "approve"
     try:
-        made = tasks(work, stage)
+        made = tasks(work, stage, state["current"])
     except EnvsimError as error:
         if not proposed:
             raise
         rejected = RunState(**{**state, "review": "reject", "why": f"the tasks cannot be generated: {error}"})
         settle(rejected, work)
-        made = tasks(work, stage)
+        made = tasks(work, stage, state["current"])
     work.reporter.event("dataset", stage=stage, n=made["n"], difficulty=made["measurement"]["difficulty"])
     return RunState(reused=reused_stages(work, stage))
 
 
-def tasks(work: Work, stage: int) -> dict[str, Any]:
-    """Enough prompts for every step of the budget, none twice. Raises EnvsimError."""
-    config = work.config(layout.in_stage(stage, "config.json"))
+def tasks(work: Work, stage: int, current: Pointer) -> dict[str, Any]:
+    """Enough prompts for every step of the budget. Raises EnvsimError."""
     n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage).steps}))
-    seed = work.seed(stage, "dataset")
-    effort = KNOWN_EFFORT if stage > 0 else 1.0
-
-    def make() -> dict[str, Any]:
-        with work.clock.span("instances"), work.reporter.bar("generating tasks") as update:
-            generated = work.environment.generate(config, n, seed, effort=effort, progress=update)
-        path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
-        written = write_dataset(generated.instances, path)
-        return {"n": n, "sha256": written.sha256, "measurement": generated.measurement.model_dump(mode="json")}
-
-    inputs = {"config": config.model_dump(mode="json"), "n": n, "seed": seed}
-    return dict(work.run.once(layout.in_stage(stage, "dataset.json"), inputs, make))
+    return stage_tasks(work, stage, n, current)
 
 
 def train(state: RunState, work: Work) -> RunState:

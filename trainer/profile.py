@@ -28,9 +28,11 @@ from trainer.spec import (
     StageSpec,
     TransformersRollouts,
     VllmColocate,
+    absent,
     contradiction,
     short,
 )
+from trainer.training_settings import SelectionSettings
 
 
 class ProfileError(ValueError):
@@ -91,6 +93,8 @@ class Profile(Frozen):
     probe: ProbeSettings = ProbeSettings()
     rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
+    selection: SelectionSettings | None = Field(None, exclude_if=absent)
+    """None = a stage trains on its tasks as they are drawn."""
 
     @model_validator(mode="after")
     def _steps_in_bounds(self) -> Self:

@@ -61,6 +61,21 @@ class Tripwires(Frozen):
         return self
 
 
+class SelectionSettings(Frozen):
+    """How a stage's tasks are chosen by a probe; see `trainer.selection`."""
+
+    samples: int = Field(8, ge=2)
+    """Answers to each candidate."""
+    oversampling: float = Field(3.0, ge=1, le=100)
+    """Candidates drawn for each task that is needed."""
+    min_share: float = Field(0.25, ge=0, le=1)
+    """If the informative candidates are fewer than this share of the tasks needed, the configuration is trained on as
+    it was drawn: a choice of so few would be another configuration."""
+    fill: Literal["drawn", "unsolved", "solved"] = "drawn"
+    """What fills up where informative candidates are too few: the others as drawn, or those never or always solved
+    first."""
+
+
 class OverlongPenalty(Frozen):
     """DAPO's soft punishment: nothing up to ``cache`` tokens before the limit, then linearly down to -``weight``."""
 

@@ -20,7 +20,7 @@ from agents.gates import g8_calibration
 from agents.structured import RoleFailure
 from envsim.api import YieldError
 from envsim.documents import DocumentError
-from graph import gating, nodes, review
+from graph import gating, nodes, review, tasks
 from graph.acceptance import Comparison, Judgement
 from graph.drive import drive
 from graph.prepare import prepare
@@ -29,12 +29,14 @@ from graph.session import new_work
 from graph.settings import RunSettings, SettingsError
 from graph.speaking import recorded
 from graph.state import Pointer, RunState
+from graph.summary import token_table
 from graph.timing import Clock
 from graph.training import stage_result
-from graph.work import Work, thinned
+from graph.work import Work, start_pointer, thinned
 from trainer.metrics import StepMetrics, append
 from trainer.stage import StageError
 from trainer.statistics import PairedChange
+from trainer.training_settings import SelectionSettings
 
 NOISY = ParityConfig(short=Cell(noise_ratio=1.0))
 """A configuration that the second environment refuses to generate."""
@@ -47,7 +49,9 @@ def work(tmp_path: Path, profile: Path) -> Work:
 
 
 def state(stage: int) -> RunState:
-    return RunState(stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0)
+    return RunState(
+        stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0, current=pointer(-1)
+    )
 
 
 @pytest.mark.parametrize("word", [True, False])
@@ -227,6 +231,37 @@ def test_bad_predictions_cost_one_stage_and_not_the_rest_of_the_run(
     assert passes(6), "one strike since"
     designed(work, 6, 95, g8=True)
     assert not passes(7)
+
+
+def test_tasks_are_chosen_by_a_probe_once_and_its_tokens_are_booked(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = work.profile
+    config = ParityConfig().model_dump(mode="json")
+    work.run.write("stages/000/config.json", config)
+    start = start_pointer(work, 0.0)
+    nodes.dataset(RunState(**{**state(0), "current": start}), work)
+    drawn = work.run.read("stages/000/dataset.json")
+    assert "selection" not in drawn
+
+    work.profile = plain.model_copy(update={"selection": SelectionSettings(samples=2, oversampling=4)})
+    nodes.dataset(RunState(**{**state(0), "current": start}), work)
+    chosen = work.run.read("stages/000/dataset.json")
+    found = chosen["selection"]
+    assert (found["needed"], found["candidates"]) == (drawn["n"], 4 * drawn["n"])
+    assert (chosen["n"], chosen["measurement"]["n"]) == (drawn["n"], 4 * drawn["n"])
+    assert found["applied"]
+    assert found["effective_after"] > found["effective_before"]
+    assert chosen["sha256"] != drawn["sha256"]
+    assert token_table(work.run, [])["probes"] == found["tokens"] > 0
+    assert [event["kept"] for event in work.run.events() if event["event"] == "selected"] == [found["kept"]]
+
+    def asked(*_: Any, **__: Any) -> None:
+        raise AssertionError("the choice was made before")
+
+    monkeypatch.setattr(tasks, "select", asked)
+    nodes.dataset(RunState(**{**state(0), "current": start}), work)
+    assert work.run.read("stages/000/dataset.json") == chosen
 
 
 def test_an_initial_configuration_that_cannot_be_generated_is_an_error(work: Work) -> None:
