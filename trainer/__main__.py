@@ -25,10 +25,12 @@ from trainer.checkpoint import CheckpointError, resolve
 from trainer.evaluate import EvaluationError, evaluate
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
-from trainer.spec import EvalReport, StageResult, StageSpec, explain
-from trainer.stage import StageError, StageInputError, run_stage
+from trainer.spec import EvalReport, SftResult, SftSpec, StageResult, StageSpec, explain, read_spec
+from trainer.stage import StageError, StageInputError, run_any
 
-SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
+SCHEMAS: dict[str, type[BaseModel]] = {
+    model.__name__: model for model in (StageSpec, StageResult, SftSpec, SftResult, EvalReport)
+}
 _BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, EvaluationError, ProfileError, ValidationError, OSError)
 
 
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True)
     _evaluate_arguments(commands.add_parser("evaluate", help="a checkpoint on a frozen set"))
     stage = commands.add_parser("stage", help="train one stage from its spec")
-    stage.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
+    stage.add_argument("--spec", type=Path, required=True, help="JSON file of a stage's spec")
     stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
     stage.set_defaults(run=_stage)
     schema = commands.add_parser("schema", help="print the protocol of stages and evaluations as JSON Schema")
@@ -129,17 +131,18 @@ def _print(report: EvalReport) -> None:
 
 def _stage(options: argparse.Namespace) -> None:
     try:
-        spec = StageSpec.model_validate_json(read_text(options.spec))
+        spec = read_spec(read_text(options.spec))
     except ValidationError as error:
         raise StageInputError(f"--spec {options.spec} is no stage spec: {explain(error)}") from error
     with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"stage {spec.stage}", total=spec.grpo.steps)
+        task = bar.add_task(f"stage {spec.stage}", total=spec.steps)
 
         def show(event: dict[str, Any]) -> None:
             if event["event"] == "step":
-                bar.update(task, completed=event["step"], description=f"reward {event['reward']:.3f}")
+                shown = "loss" if isinstance(spec, SftSpec) else "reward"
+                bar.update(task, completed=event["step"], description=f"{shown} {event[shown]:.3f}")
 
-        result = run_stage(spec, options.directory, on_progress=show)
+        result = run_any(spec, options.directory, on_progress=show)
     print(result.model_dump_json(indent=1))
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from trainer.files import sync, sync_files, write_atomic
-from trainer.spec import Frozen, StageResult, StageSpec
+from trainer.spec import AnySpec, Frozen, JobResult, StageResult, read_spec
 
+Result = TypeVar("Result", bound=JobResult)
 RESULT = "result.json"
 LOCK = "worker.lock"
 COMPLETE = "COMPLETE"
@@ -34,7 +36,7 @@ def attempts(stage: Path) -> list[Path]:
     return sorted((path for path in stage.glob("attempt-*") if path.is_dir()), key=_number)
 
 
-def new_attempt(stage: Path, spec: StageSpec) -> Path:
+def new_attempt(stage: Path, spec: AnySpec) -> Path:
     """A fresh attempt directory with the spec in it."""
     number = max((_number(path) for path in attempts(stage)), default=0) + 1
     attempt = stage / f"attempt-{number}"
@@ -52,7 +54,7 @@ def attempt_identity(attempt: Path) -> str | None:
     path = attempt / _SPEC
     if not path.exists():
         return None
-    return StageSpec.model_validate_json(path.read_text(encoding="utf-8")).identity()
+    return read_spec(path.read_text(encoding="utf-8")).identity()
 
 
 def record_worker(attempt: Path, pid: int) -> None:
@@ -109,12 +111,18 @@ def newest_checkpoint(stage: Path) -> tuple[int, Path] | None:
 
 
 def read_result(stage: Path) -> StageResult | None:
-    """The stage's result, its model's path as the stage lies now; None if there is none or it does not parse."""
+    """The result of a stage of GRPO, its model's path as the stage lies now; None if there is none or it does not
+    parse."""
+    return read_result_of(stage, StageResult)
+
+
+def read_result_of(stage: Path, kind: type[Result]) -> Result | None:
+    """As `read_result`, of any kind of stage."""
     path = stage / RESULT
     if not path.exists():
         return None
     try:
-        result = StageResult.model_validate_json(path.read_text(encoding="utf-8"))
+        result = kind.model_validate_json(path.read_text(encoding="utf-8"))
     except (ValidationError, UnicodeDecodeError):
         return None
     return result.model_copy(update={"model": result.model.model_copy(update={"path": str(stage / "model")})})

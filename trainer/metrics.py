@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -18,14 +19,19 @@ METRICS = "metrics.jsonl"
 HEARTBEAT = "heartbeat.json"
 
 
-class StepMetrics(Frozen):
-    """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
+class Step(Frozen):
+    """One optimizer step of so many. Shares are in [0, 1], lengths in tokens, times in seconds."""
 
     # A step that diverges is told of as well; as strings, because JSON has no such numbers.
     model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="strings")
 
     step: int
     steps: int
+
+
+class StepMetrics(Step):
+    """A step of GRPO."""
+
     reward: float
     valid: float
     optimal: float
@@ -48,6 +54,21 @@ class StepMetrics(Frozen):
     generation_seconds: float
 
 
+class SftMetrics(Step):
+    """A step of a supervised stage."""
+
+    loss: float
+    """Nats a token of the demonstrations."""
+    tokens: int
+    """Of the demonstrations alone."""
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+
+
+Row = TypeVar("Row", bound=Step)
+
+
 class Heartbeat(Frozen):
     """The last sign of life: wall-clock time in seconds since the epoch, and what was going on."""
 
@@ -67,7 +88,7 @@ def read_heartbeat(attempt: Path) -> Heartbeat | None:
     return Heartbeat.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def append(attempt: Path, metrics: StepMetrics) -> None:
+def append(attempt: Path, metrics: StepMetrics | SftMetrics) -> None:
     """Add a line to the attempt's metrics."""
     with (attempt / METRICS).open("a", encoding="utf-8") as file:
         file.write(metrics.model_dump_json() + "\n")
@@ -75,13 +96,18 @@ def append(attempt: Path, metrics: StepMetrics) -> None:
 
 def read_attempt(attempt: Path, *, skip: int = 0) -> list[StepMetrics]:
     """The attempt's metrics after the first ``skip`` lines; a torn last line is left for later."""
+    return read_rows(attempt, StepMetrics, skip=skip)
+
+
+def read_rows(attempt: Path, kind: type[Row], *, skip: int = 0) -> list[Row]:
+    """As `read_attempt`, of any kind of stage."""
     path = attempt / METRICS
     if not path.exists():
         return []
     rows = []
     for number, line in enumerate(read_lines(path)[skip:], start=skip + 1):
         try:
-            rows.append(StepMetrics.model_validate_json(line))
+            rows.append(kind.model_validate_json(line))
         except ValidationError as error:
             raise ValueError(f"{path}, line {number} is no step: {error}") from error
     return rows
@@ -89,7 +115,12 @@ def read_attempt(attempt: Path, *, skip: int = 0) -> list[StepMetrics]:
 
 def read_stage(attempts: Sequence[Path]) -> list[StepMetrics]:
     """One row a step over all attempts, in order of steps; the later attempt wins."""
-    by_step = {row.step: row for attempt in attempts for row in read_attempt(attempt)}
+    return stage_rows(attempts, StepMetrics)
+
+
+def stage_rows(attempts: Sequence[Path], kind: type[Row]) -> list[Row]:
+    """As `read_stage`, of any kind of stage."""
+    by_step = {row.step: row for attempt in attempts for row in read_rows(attempt, kind)}
     return [by_step[step] for step in sorted(by_step)]
 
 

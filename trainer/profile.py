@@ -32,7 +32,7 @@ from trainer.spec import (
     contradiction,
     short,
 )
-from trainer.training_settings import SelectionSettings
+from trainer.training_settings import SelectionSettings, SftSettings
 
 
 class ProfileError(ValueError):
@@ -95,6 +95,8 @@ class Profile(Frozen):
     lora: LoraSettings | None = None
     selection: SelectionSettings | None = Field(None, exclude_if=absent)
     """None = a stage trains on its tasks as they are drawn."""
+    sft: SftSettings | None = Field(None, exclude_if=absent)
+    """The numbers of a supervised warm start, for `python -m trainer.warm_start`."""
 
     @model_validator(mode="after")
     def _steps_in_bounds(self) -> Self:

@@ -6,26 +6,33 @@ identity, contents are.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from trainer.frozen import Frozen, absent, canonical_hash, explain, short
-from trainer.training_settings import GrpoSettings, OverlongPenalty, Tripwires
+from trainer.training_settings import GrpoSettings, OverlongPenalty, SftSettings, Tripwires
 
 __all__ = [
     "MAX_THREADS",
     "MAX_TOKENS",
+    "AnyResult",
+    "AnySpec",
     "CellStats",
     "DataRef",
     "EvalReport",
     "Frozen",
     "GenerationSettings",
     "GrpoSettings",
+    "JobResult",
+    "JobSpec",
     "LoraSettings",
     "ModelRef",
     "OverlongPenalty",
     "RewardWeights",
+    "SftResult",
+    "SftSettings",
+    "SftSpec",
     "StageResult",
     "StageSpec",
     "TransformersRollouts",
@@ -36,6 +43,7 @@ __all__ = [
     "canonical_hash",
     "contradiction",
     "explain",
+    "read_spec",
     "short",
 ]
 SCHEMA_VERSION: Final = 1
@@ -130,8 +138,8 @@ def _overlong_contradiction(
     return None
 
 
-class StageSpec(Frozen):
-    """Everything that decides what a stage computes."""
+class JobSpec(Frozen):
+    """What the specs of all kinds of stages have."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     environment: str
@@ -140,10 +148,7 @@ class StageSpec(Frozen):
     seed: int = Field(ge=0, lt=2**32)
     init_model: ModelRef
     dataset: DataRef
-    reward: RewardWeights
     generation: GenerationSettings
-    grpo: GrpoSettings
-    rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(2, gt=0, le=MAX_THREADS)
@@ -153,6 +158,47 @@ class StageSpec(Frozen):
         data = self.model_dump(mode="json")
         del data["init_model"]["path"], data["dataset"]["path"]
         return canonical_hash(data)
+
+
+class StageSpec(JobSpec):
+    """Everything that decides what a stage of GRPO computes."""
+
+    kind: Literal["grpo"] = Field("grpo", exclude_if=lambda kind: kind == "grpo")
+    reward: RewardWeights
+    grpo: GrpoSettings
+    rollouts: TransformersRollouts | VllmColocate = Field(TransformersRollouts(), discriminator="kind")
+
+    @property
+    def steps(self) -> int:
+        return self.grpo.steps
+
+
+class SftSpec(JobSpec):
+    """Everything that decides what a supervised stage computes: the environment's demonstrations of its tasks."""
+
+    kind: Literal["sft"] = "sft"
+    sft: SftSettings
+
+    @property
+    def steps(self) -> int:
+        return self.sft.steps
+
+
+AnySpec = StageSpec | SftSpec
+
+
+def _kind(data: Any) -> str:
+    return str(data.get("kind", "grpo")) if isinstance(data, dict) else "grpo"
+
+
+_SPEC: TypeAdapter[AnySpec] = TypeAdapter(
+    Annotated[Annotated[StageSpec, Tag("grpo")] | Annotated[SftSpec, Tag("sft")], Discriminator(_kind)]
+)
+
+
+def read_spec(text: str) -> AnySpec:
+    """A spec of the kind that it names; one that names none is of GRPO. Raises ValidationError."""
+    return _SPEC.validate_json(text)
 
 
 class Trip(Frozen):
@@ -170,7 +216,7 @@ class Trip(Frozen):
         return f"{self.wire} {self.threshold:g} was crossed at step {self.step}: {found}"
 
 
-class StageResult(Frozen):
+class JobResult(Frozen):
     """Written last and atomically; a stage is done exactly if this file parses and says that it did all its steps, or
     which tripwire stopped it."""
 
@@ -181,14 +227,6 @@ class StageResult(Frozen):
     model: ModelRef
     weight_change: float
     """L2 norm of the difference between the weights before and after."""
-    generated_tokens: int
-    reward_first: float
-    reward_last: float
-    zero_variance_share: float
-    success: float | None = Field(None, exclude_if=absent)
-    """Mean over the steps that had noisy tasks solved: probability of success of their valid answers."""
-    progress: float | None = Field(None, exclude_if=absent)
-    """Mean over the steps that had shaped tasks: progress of their answers to the first fault."""
     seconds: dict[str, float]
     """start_up, generation, training, saving, total."""
     attempt: int
@@ -200,6 +238,33 @@ class StageResult(Frozen):
     def finished(self, steps: int) -> bool:
         """Whether nothing is left to do of a stage of so many steps."""
         return self.tripped is not None or self.steps == steps
+
+
+class StageResult(JobResult):
+    """What a stage of GRPO came to."""
+
+    generated_tokens: int
+    reward_first: float
+    reward_last: float
+    zero_variance_share: float
+    success: float | None = Field(None, exclude_if=absent)
+    """Mean over the steps that had noisy tasks solved: probability of success of their valid answers."""
+    progress: float | None = Field(None, exclude_if=absent)
+    """Mean over the steps that had shaped tasks: progress of their answers to the first fault."""
+
+
+class SftResult(JobResult):
+    """What a supervised stage came to. Losses are nats a token of the demonstrations, means over a fifth of the
+    steps."""
+
+    kind: Literal["sft"] = "sft"
+    loss_first: float
+    loss_last: float
+    answer_tokens: int
+    """Of all demonstrations together: what the loss was taken over."""
+
+
+AnyResult = StageResult | SftResult
 
 
 class CellStats(Frozen):

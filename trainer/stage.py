@@ -23,13 +23,13 @@ from trainer.attempts import (
     live_worker,
     new_attempt,
     newest_checkpoint,
-    read_result,
+    read_result_of,
     record_worker,
     spec_path,
 )
 from trainer.checkpoint import CheckpointError, verify
-from trainer.metrics import read_attempt, read_heartbeat
-from trainer.spec import StageResult, StageSpec, contradiction
+from trainer.metrics import SftMetrics, StepMetrics, read_heartbeat, read_rows
+from trainer.spec import AnyResult, AnySpec, SftResult, SftSpec, StageResult, StageSpec, contradiction
 from trainer.worker import EXIT_BAD_INPUT, EXIT_HELD
 
 OnProgress = Callable[[dict[str, Any]], None]
@@ -78,7 +78,24 @@ def run_stage(
     Raises:
         StageError: bad spec, a directory of another spec, or a failed worker; with the end of its log.
     """
-    supervision = Supervision(spec, directory, on_progress, stale_seconds, retries)
+    result = _supervise(Supervision(spec, directory, on_progress, stale_seconds, retries), spec, stop)
+    assert isinstance(result, StageResult)
+    return result
+
+
+def run_sft(spec: SftSpec, directory: Path, *, on_progress: OnProgress | None = None) -> SftResult:
+    """As `run_stage`, for a supervised stage."""
+    result = run_any(spec, directory, on_progress=on_progress)
+    assert isinstance(result, SftResult)
+    return result
+
+
+def run_any(spec: AnySpec, directory: Path, *, on_progress: OnProgress | None = None) -> AnyResult:
+    """As `run_stage`, for a stage of any kind."""
+    return _supervise(Supervision(spec, directory, on_progress, STALE_SECONDS, retries=1), spec, None)
+
+
+def _supervise(supervision: Supervision, spec: AnySpec, stop: threading.Event | None) -> AnyResult:
     try:
         while (result := supervision.step()) is None:
             if stop is not None and stop.is_set():
@@ -89,8 +106,11 @@ def run_stage(
     return result
 
 
-def check_spec(spec: StageSpec) -> None:
+def check_spec(spec: AnySpec) -> None:
     """Raises StageInputError for numbers that do not go together or would train nothing."""
+    if isinstance(spec, SftSpec):
+        # Whatever the numbers of a supervised stage, its tasks are shown again until they suffice.
+        return
     grpo = spec.grpo
     if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device, spec.reward)) is not None:
         raise StageInputError(why)
@@ -106,7 +126,7 @@ class Supervision:
     """Looks after the worker of one stage; `step` never blocks for long, `close` leaves no worker behind."""
 
     def __init__(
-        self, spec: StageSpec, directory: Path, on_progress: OnProgress | None, stale_seconds: float, retries: int
+        self, spec: AnySpec, directory: Path, on_progress: OnProgress | None, stale_seconds: float, retries: int
     ) -> None:
         check_spec(spec)
         self._spec = spec
@@ -121,7 +141,7 @@ class Supervision:
         self._told = 0
         self._began = time.time()
 
-    def step(self) -> StageResult | None:
+    def step(self) -> AnyResult | None:
         """The result once there is one; until then starts, watches and replaces workers. Raises StageError."""
         if self._attempt is None:
             if (result := self._result()) is None:
@@ -153,8 +173,9 @@ class Supervision:
                     return
                 time.sleep(0.05)
 
-    def _result(self) -> StageResult | None:
-        result = read_result(self._directory)
+    def _result(self) -> AnyResult | None:
+        kind: type[AnyResult] = SftResult if isinstance(self._spec, SftSpec) else StageResult
+        result = read_result_of(self._directory, kind)
         if result is None:
             return None
         if result.spec_hash != self._identity:
@@ -162,7 +183,7 @@ class Supervision:
                 f"{self._directory} holds the result of another spec ({result.spec_hash[:12]}, expected "
                 f"{self._identity[:12]}); give each stage its own directory"
             )
-        if not result.finished(self._spec.grpo.steps) or not Path(result.model.path).is_dir():
+        if not result.finished(self._spec.steps) or not Path(result.model.path).is_dir():
             return None
         try:
             verify(result.model)
@@ -218,7 +239,8 @@ class Supervision:
             self.close()
 
     def _report(self, attempt: Path) -> None:
-        for metrics in read_attempt(attempt, skip=self._told):
+        kind: type[StepMetrics | SftMetrics] = SftMetrics if isinstance(self._spec, SftSpec) else StepMetrics
+        for metrics in read_rows(attempt, kind, skip=self._told):
             self._told += 1
             self._tell({"event": "step", **metrics.model_dump(mode="json")})
 

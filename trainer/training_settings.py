@@ -61,6 +61,23 @@ class Tripwires(Frozen):
         return self
 
 
+class SftSettings(OptimizerSettings):
+    """The numbers of one supervised stage. ``batch`` counts demonstrations a step.
+
+    Tasks are shown in a new order, each with a demonstration drawn anew, as often as the steps ask for.
+    """
+
+    careless: float = Field(0.0, ge=0, le=1)
+    """Probability with which the demonstrator overlooks each of the things that a task asks to heed; at 0 every
+    demonstration is valid."""
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> Self:
+        if self.micro_batch is not None and self.batch % self.micro_batch:
+            raise ValueError(f"batch {self.batch} is no multiple of micro_batch {self.micro_batch}")
+        return self
+
+
 class SelectionSettings(Frozen):
     """How a stage's tasks are chosen by a probe; see `trainer.selection`."""
 
