@@ -14,6 +14,7 @@ from trainer.checkpoint import load, reference
 from trainer.policy import TransformersPolicy
 from trainer.spec import LoraSettings, ModelRef, StageSpec
 from trainer.stage import run_stage
+from trainer.trained import TrainingInputError, optional
 
 pytestmark = pytest.mark.loop
 LORA = LoraSettings(rank=4, alpha=8)
@@ -62,6 +63,11 @@ def test_a_stage_trains_an_adapter_merges_it_and_the_next_stage_goes_on(
     )
     assert answer.tokens > 0
     assert load(second.model)[0].dtype == torch.float32
+
+
+def test_a_missing_package_is_bad_input_that_names_it() -> None:
+    with pytest.raises(TrainingInputError, match=r"the spec's lora needs no_such_package: .*pip install 'envwright"):
+        optional("no_such_package", "lora")
 
 
 def test_a_killed_worker_goes_on_with_its_adapter_to_the_very_same_weights(
