@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainer.attempts import attempts
@@ -89,6 +90,11 @@ class Watch(TrainerCallback):
         self._rows += new
         if new:
             self.trip = judge(self._rows, self._wires)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # One process writes the metrics; all must stop at the same step, or those that go on wait for ever.
+            told = [self.trip]
+            torch.distributed.broadcast_object_list(told, src=0)
+            self.trip = told[0]
         if self.trip is not None:
             control.should_training_stop = control.should_save = True
         return control

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fake_worker import metrics
 from pydantic import ValidationError
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from trainer.attempts import attempts, newest_checkpoint
 from trainer.checkpoint import load
 from trainer.metrics import StepMetrics, append, read_attempt
 from trainer.spec import GrpoSettings, ModelRef, StageSpec, Trip, Tripwires
 from trainer.stage import run_stage
-from trainer.tripwires import judge
+from trainer.tripwires import Watch, judge
 
 OFF = dict.fromkeys(
     ("entropy_below", "length_growth", "clipped_above", "kl_above", "gradient_norm_above", "reward_share"), None
@@ -113,6 +115,27 @@ def test_without_tripwires_a_spec_reads_as_it_always_did(make_spec: Callable[...
 def test_wires_that_cannot_work_are_refused(wires: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         GrpoSettings.model_validate({"steps": 1, "tripwires": wires})
+
+
+def watched(rank: int, folder: str) -> None:
+    """One of two processes: only the first has metrics to read."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    attempt = Path(folder) / f"rank-{rank}" / "attempt-1"
+    attempt.mkdir(parents=True)
+    watch = Watch(attempt, only(window=1, reward_share=0.5), None)
+    stopped = []
+    for step, reward in enumerate([0.9, 0.8, 0.1], start=1):
+        if rank == 0:
+            append(attempt, metrics(step, 9).model_copy(update={"reward": reward}))
+        control = watch.on_log(TrainingArguments(use_cpu=True), TrainerState(), TrainerControl(), logs={})
+        stopped.append(control.should_training_stop)
+    (Path(folder) / f"stopped-{rank}").write_text(json.dumps(stopped))
+    torch.distributed.destroy_process_group()
+
+
+def test_all_processes_stop_at_the_same_step(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(watched, (str(tmp_path),), nprocs=2)
+    assert [json.loads((tmp_path / f"stopped-{rank}").read_text()) for rank in (0, 1)] == [[False, False, True]] * 2
 
 
 @pytest.mark.loop
