@@ -38,13 +38,15 @@ def build_evidence(
     history: Sequence[HistoryEntry],
     zero_variance_share: float | None,
     training: TrainingEvidence | None = None,
+    stopped: str | None = None,
     instances: Sequence[Instance] | None = None,
     examples: int = EXAMPLES,
 ) -> Evidence:
     """Evidence for designing ``stage`` from the checkpoint that ``report`` evaluated.
 
     ``config`` is what that checkpoint was trained on last, ``previous`` the report before that stage, ``anchor`` gives
-    its aggregates only, ``training`` says what the last stage trained on. ``instances`` are those of the report's set;
+    its aggregates only, ``training`` says what the last stage trained on, ``stopped`` which tripwire ended it, if one
+    did. ``instances`` are those of the report's set;
     None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
@@ -90,6 +92,7 @@ def build_evidence(
         history=list(history),
         open_knobs=shared_knobs(environment, knobs),
         training=training,
+        stopped=stopped,
     )
 
 

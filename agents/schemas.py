@@ -57,6 +57,8 @@ class HistoryEntry(Frozen):
     accepted: bool
     anchor_before: float
     anchor_after: float
+    stopped: str | None = Field(None, exclude_if=lambda stopped: stopped is None)
+    """The tripwire that ended the stage before its last step, with figure, threshold and step."""
 
 
 class TrainingEvidence(Frozen):
@@ -92,6 +94,8 @@ class Evidence(Frozen):
     """Values of the editable knobs that are no cell's, by path; left out where the run opens none."""
     training: TrainingEvidence | None = Field(None, exclude_if=lambda training: training is None)
     """The last stage's training set, where it has such knobs open or away from their defaults."""
+    stopped: str | None = Field(None, exclude_if=lambda stopped: stopped is None)
+    """The tripwire that ended the last stage, stage 000 included, before its last step."""
 
 
 class Change(Frozen):

@@ -2,7 +2,8 @@
 
 Kept if the macro validity did not fall by more than the accepted number of standard errors, and no cell fell
 significantly (McNemar's exact test, Holm over the cells). The champion is the best anchor macro validity seen; it moves
-only on a strictly better score, so its score never falls. A roll-back returns to the champion.
+only on a strictly better score, so its score never falls. A roll-back returns to the champion. A stage that a tripwire
+stopped is evaluated, so that the record shows what became of it, and rolled back.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from graph.settings import AcceptanceSettings, Frozen
 from graph.state import Pointer
 from trainer.evaluate import Rollout
+from trainer.spec import Trip
 from trainer.statistics import PairedChange, holm, mcnemar, paired_bootstrap
 
 
@@ -94,6 +96,12 @@ def nothing_learnt(current: Pointer, champion: Pointer) -> Judgement:
     """A stage whose tasks taught nothing: its configuration is not kept, and the run goes on from where it stood."""
     reason = "no learning signal: the answers of every group earned the same, so the weights did not move"
     return Judgement(accepted=False, reason=reason, current=current, champion=champion)
+
+
+def stopped(trip: Trip, champion: Pointer) -> Judgement:
+    """A stage that a tripwire stopped counts as a regression, whatever its checkpoint scores: what the wire told of
+    would have gone on with every stage built on it."""
+    return _rolled_back(f"stopped by a tripwire: {trip}", champion)
 
 
 def _rolled_back(reason: str, champion: Pointer) -> Judgement:

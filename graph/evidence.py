@@ -36,6 +36,7 @@ def evidence_of(work: Work, state: RunState) -> Evidence:
             success=last.success,
             progress=last.progress,
         ),
+        stopped=None if last.tripped is None else str(last.tripped),
         instances=work.frozen_set("validation"),
     )
 
@@ -59,4 +60,5 @@ def history_entry(work: Work, stage: int) -> HistoryEntry:
         accepted=decision["accepted"],
         anchor_before=decision["before"]["macro_valid"],
         anchor_after=decision["after"]["macro_valid"],
+        stopped=decision.get("stopped"),
     )

@@ -33,6 +33,11 @@ def probe_file(stage: int, config_hash: str) -> str:
     return in_stage(stage, f"probes/{config_hash[:16]}.json")
 
 
+def selection_dir(stage: int, candidates: str) -> str:
+    """The current policy's answers to the candidates that a stage's tasks are chosen from, by the candidates' hash."""
+    return in_stage(stage, f"selection/{candidates[:16]}")
+
+
 def eval_dir(origin: int) -> str:
     """Evaluations of the checkpoint that a stage made; -1 = the starting checkpoint."""
     return "start/eval" if origin < 0 else in_stage(origin, "eval")

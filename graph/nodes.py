@@ -14,31 +14,30 @@ from agents.changes import describe_changes
 from agents.schemas import Budget
 from envsim.api import EnvsimError
 from graph import layout, words
-from graph.acceptance import Comparison, compare, judge, nothing_learnt
+from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
 from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.state import STATE_VERSION, Pointer, RunState
+from graph.tasks import stage_tasks
 from graph.training import (
     interruption_line,
     known_without_signal,
     note_no_signal,
     resumption_lines,
     stage_result,
+    stopped_by,
     without_signal,
 )
 from graph.work import Work, start_pointer
 from tools.launch_stage import launch_stage_tool
 from tools.log import ToolLog
-from trainer.dataset import write_dataset
 from trainer.evaluate import Rollout, read_rollouts, rollouts_path
 from trainer.profile import prompts_needed, stage_spec
 from trainer.spec import DataRef, EvalReport, StageResult, StageSpec
 from trainer.stage import StageCancelled, StageError, run_stage
 
-KNOWN_EFFORT = 5.0
-"""What a task may cost in a designed stage, as a multiple: its configuration has passed the gates or has run before."""
 SHOWN_FIGURES = ("reward", "valid", "success", "progress")
 """Of a training step, in this order; success and progress are there where tasks are noisy or shaped."""
 
@@ -98,33 +97,21 @@ def dataset(state: RunState, work: Work) -> RunState:
     stage = state["stage"]
     proposed = stage > 0 and state["review"] == "approve"
     try:
-        made = tasks(work, stage)
+        made = tasks(work, stage, state["current"])
     except EnvsimError as error:
         if not proposed:
             raise
         rejected = RunState(**{**state, "review": "reject", "why": f"the tasks cannot be generated: {error}"})
         settle(rejected, work)
-        made = tasks(work, stage)
+        made = tasks(work, stage, state["current"])
     work.reporter.event("dataset", stage=stage, n=made["n"], difficulty=made["measurement"]["difficulty"])
     return RunState(reused=reused_stages(work, stage))
 
 
-def tasks(work: Work, stage: int) -> dict[str, Any]:
-    """Enough prompts for every step of the budget, none twice. Raises EnvsimError."""
-    config = work.config(layout.in_stage(stage, "config.json"))
+def tasks(work: Work, stage: int, current: Pointer) -> dict[str, Any]:
+    """Enough prompts for every step of the budget. Raises EnvsimError."""
     n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage).steps}))
-    seed = work.seed(stage, "dataset")
-    effort = KNOWN_EFFORT if stage > 0 else 1.0
-
-    def make() -> dict[str, Any]:
-        with work.clock.span("instances"), work.reporter.bar("generating tasks") as update:
-            generated = work.environment.generate(config, n, seed, effort=effort, progress=update)
-        path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
-        written = write_dataset(generated.instances, path)
-        return {"n": n, "sha256": written.sha256, "measurement": generated.measurement.model_dump(mode="json")}
-
-    inputs = {"config": config.model_dump(mode="json"), "n": n, "seed": seed}
-    return dict(work.run.once(layout.in_stage(stage, "dataset.json"), inputs, make))
+    return stage_tasks(work, stage, n, current)
 
 
 def train(state: RunState, work: Work) -> RunState:
@@ -146,6 +133,8 @@ def train(state: RunState, work: Work) -> RunState:
     work.clock.move(result.seconds.get("start_up", 0.0), "training", "start-up")
     for line in (training_line(result), *resumption_lines(result)):
         work.reporter.line(line, indent=2)
+    for warning in result.warnings:
+        work.reporter.line(f"warning: {warning}", style="yellow", indent=2)
     new = Pointer(stage=stage, path=work.run.name(result.model.path), sha256=result.model.sha256, anchor=0.0)
     return RunState(new=new)
 
@@ -202,14 +191,17 @@ def accept_or_roll_back(state: RunState, work: Work) -> RunState:
     """Keep the stage or return to the champion, and go on to the next stage."""
     stage, settings = state["stage"], work.settings.acceptance
     comparison = compare_checkpoints(work, state["current"], state["new"], "anchor")
-    judgement = (
-        nothing_learnt(state["current"], state["champion"])
-        if without_signal(work.run, stage)
-        else judge(comparison, state["new"], state["champion"], settings)
-    )
+    trip = stopped_by(work.run, stage)
+    if without_signal(work.run, stage):
+        judgement = nothing_learnt(state["current"], state["champion"])
+    elif trip is not None:
+        judgement = stopped(trip, state["champion"])
+    else:
+        judgement = judge(comparison, state["new"], state["champion"], settings)
     decision = {
         "stage": stage,
         **judgement.model_dump(mode="json"),
+        **({} if trip is None else {"stopped": str(trip)}),
         "trained_from": state["current"],
         "before": scores(work, state["current"], "anchor"),
         "after": scores(work, state["new"], "anchor"),
@@ -323,4 +315,5 @@ def training_line(result: StageResult) -> str:
         f"trained {result.steps} steps: reward {result.reward_first:.2f} -> {result.reward_last:.2f}, "
         f"{100 * result.zero_variance_share:.0f} % without signal, weights moved by {result.weight_change:.2f}"
         + "".join(worth)
+        + ("" if result.tripped is None else f"; stopped early, {result.tripped}")
     )

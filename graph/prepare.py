@@ -21,6 +21,7 @@ from envsim.documents import DocumentError, read_text
 from graph.settings import RunSettings, SettingsError, explain
 from trainer.checkpoint import CheckpointError, check, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
+from trainer.selection import candidates_needed
 from trainer.spec import ModelRef
 from trainer.tracking import check_trackers
 
@@ -140,6 +141,9 @@ def describe(prepared: Prepared, console: Console) -> None:
     table.add_row("stage 000", f"{grpo.steps} steps on the initial configuration, {prompts_needed(grpo)} tasks")
     table.add_row("designed stages", f"{stages} by '{settings.designer}', {low} to {high} steps each")
     table.add_row("probe a proposal", f"{profile.probe.tasks} tasks x {profile.probe.samples} answers")
+    if profile.selection is not None:
+        n = candidates_needed(prompts_needed(grpo), profile.selection)
+        table.add_row("choose a stage's tasks", f"from {n} candidates x {profile.selection.samples} answers")
     table.add_row("revisions a stage", f"at most {settings.max_revisions}")
     completions = estimate(prepared, sizes)
     for purpose, n in completions.items():
@@ -156,9 +160,16 @@ def estimate(prepared: Prepared, sizes: dict[str, int]) -> dict[str, int]:
     return {
         "training": stages * profile.grpo.steps * profile.grpo.batch,
         "evaluation": (stages + 1) * (sizes["anchor"] + sizes["validation"]) + sealed,
-        "probes": settings.stages * profile.probe.tasks * profile.probe.samples,
+        "probes": settings.stages * profile.probe.tasks * profile.probe.samples + stages * candidate_answers(profile),
         "roles": settings.stages * len(prepared.roles),
     }
+
+
+def candidate_answers(profile: Profile) -> int:
+    """Answers that choosing the tasks of one stage takes."""
+    if profile.selection is None:
+        return 0
+    return candidates_needed(prompts_needed(profile.grpo), profile.selection) * profile.selection.samples
 
 
 def set_size(prepared: Prepared, name: str) -> int:

@@ -122,10 +122,11 @@ def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]
     """Generated tokens by purpose, each counted once however often the run was resumed."""
     reports = _whole(run, "**/eval/*.eval.json")
     probes = _whole(run, "stages/*/probes/[!m]*.json")
+    choices = _whole(run, "stages/*/selection/*/candidates.eval.json")
     return {
         "training": sum(stage["training"]["generated_tokens"] for stage in stages),
         "evaluation": sum(report["generated_tokens"] for report in reports),
-        "probes": sum(probe["tokens"] for probe in probes),
+        "probes": sum(probe["tokens"] for probe in probes) + sum(choice["generated_tokens"] for choice in choices),
         "roles": sum(said["tokens"] for stage in stages for said in answers(stage)),
     }
 

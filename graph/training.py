@@ -14,7 +14,7 @@ from graph.state import Pointer
 from trainer.attempts import attempts, read_result
 from trainer.metrics import mean_known
 from trainer.resume import history
-from trainer.spec import ModelRef, StageResult, StageSpec
+from trainer.spec import ModelRef, StageResult, StageSpec, Trip
 from trainer.stage import StageError
 
 UNMOVED = "the weights moved by 0"
@@ -32,6 +32,12 @@ def stage_result(run: RunDir, stage: int) -> StageResult:
     if result is None:
         raise StageError(f"stage {stage:03d} has no result in {layout.stage_dir(stage)}; resume the run to train it")
     return result
+
+
+def stopped_by(run: RunDir, stage: int) -> Trip | None:
+    """The tripwire that stopped the stage before its last step, if one did."""
+    result = read_result(run.path(layout.stage_dir(stage)))
+    return None if result is None else result.tripped
 
 
 def without_signal(run: RunDir, stage: int) -> bool:

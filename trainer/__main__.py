@@ -33,13 +33,25 @@ from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.places import evaluation_plan, launcher
 from trainer.launch.settings import LaunchSettings, RaySettings
 from trainer.launch.sharded import ShardedPolicy
+from trainer.metrics import metrics_of
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
-from trainer.spec import EvalReport, StageResult, StageSpec, TrackerName, explain
-from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
+from trainer.spec import (
+    EvalReport,
+    SftResult,
+    SftSpec,
+    StageResult,
+    StageSpec,
+    TrackerName,
+    explain,
+    read_spec,
+)
+from trainer.stage import StageCancelled, StageError, StageInputError, run_any
 from trainer.tracking import TrackingError, stage_curves
 
-SCHEMAS: dict[str, type[BaseModel]] = {"StageSpec": StageSpec, "StageResult": StageResult, "EvalReport": EvalReport}
+SCHEMAS: dict[str, type[BaseModel]] = {
+    model.__name__: model for model in (StageSpec, StageResult, SftSpec, SftResult, EvalReport)
+}
 EXIT_DRAINED = 75
 _BAD_INPUT = (
     CheckpointError,
@@ -60,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True)
     _evaluate_arguments(commands.add_parser("evaluate", help="a checkpoint on a frozen set"))
     stage = commands.add_parser("stage", help="train one stage from its spec")
-    stage.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
+    stage.add_argument("--spec", type=Path, required=True, help="JSON file of a stage's spec")
     stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
     stage.add_argument(
         "--tracking", nargs="*", default=["tensorboard"], choices=get_args(TrackerName), help="where the curves go"
@@ -198,25 +210,27 @@ def _print(report: EvalReport) -> None:
 
 def _stage(options: argparse.Namespace) -> None:
     try:
-        spec = StageSpec.model_validate_json(read_text(options.spec))
+        spec = read_spec(read_text(options.spec))
     except ValidationError as error:
         raise StageInputError(f"--spec {options.spec} is no stage spec: {explain(error)}") from error
     with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"stage {spec.stage}", total=spec.grpo.steps)
+        task = bar.add_task(f"stage {spec.stage}", total=spec.steps)
 
         def show(event: dict[str, Any]) -> None:
             curves.event(event)
             if event["event"] == "step":
-                bar.update(task, completed=event["step"], description=f"reward {event['reward']:.3f}")
+                shown = "loss" if isinstance(spec, SftSpec) else "reward"
+                bar.update(task, completed=event["step"], description=f"{shown} {event[shown]:.3f}")
 
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
         place = _place(options)
+        kind = metrics_of(spec)
         with (
             _stopped_by_signals() as stop,
-            stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config) as curves,
+            stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config, kind=kind) as curves,
         ):
-            result = run_stage(spec, directory, on_progress=show, stop=stop, launcher=place)
+            result = run_any(spec, directory, on_progress=show, stop=stop, launcher=place)
     print(result.model_dump_json(indent=1))
 
 

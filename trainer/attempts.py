@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from trainer.files import write_atomic
-from trainer.spec import Frozen, StageResult, StageSpec
+from trainer.spec import AnySpec, Frozen, JobResult, StageResult, read_spec
 
+Result = TypeVar("Result", bound=JobResult)
 RESULT = "result.json"
 LOCK = "worker.lock"
 _SPEC = "spec.json"
@@ -33,7 +35,7 @@ def attempts(stage: Path) -> list[Path]:
     return sorted((path for path in stage.glob("attempt-*") if path.is_dir()), key=number)
 
 
-def new_attempt(stage: Path, spec: StageSpec) -> Path:
+def new_attempt(stage: Path, spec: AnySpec) -> Path:
     """A fresh attempt directory with the spec in it."""
     last = max((number(path) for path in attempts(stage)), default=0)
     attempt = stage / f"attempt-{last + 1}"
@@ -49,7 +51,7 @@ def spec_path(attempt: Path) -> Path:
 def attempt_identity(attempt: Path) -> str | None:
     """Identity of the attempt's spec; None if the attempt died before it was written, or it was damaged since."""
     try:
-        return StageSpec.model_validate_json((attempt / _SPEC).read_bytes()).identity()
+        return read_spec((attempt / _SPEC).read_bytes()).identity()
     except (FileNotFoundError, ValidationError):
         return None
 
@@ -87,12 +89,18 @@ def process_started(pid: int) -> str | None:
 
 
 def read_result(stage: Path) -> StageResult | None:
-    """The stage's result, its model's path as the stage lies now; None if there is none or it does not parse."""
+    """The result of a stage of GRPO, its model's path as the stage lies now; None if there is none or it does not
+    parse."""
+    return read_result_of(stage, StageResult)
+
+
+def read_result_of(stage: Path, kind: type[Result]) -> Result | None:
+    """As `read_result`, of any kind of stage."""
     path = stage / RESULT
     if not path.exists():
         return None
     try:
-        result = StageResult.model_validate_json(path.read_text(encoding="utf-8"))
+        result = kind.model_validate_json(path.read_text(encoding="utf-8"))
     except (ValidationError, UnicodeDecodeError):
         return None
     return result.model_copy(update={"model": result.model.model_copy(update={"path": str(stage / "model")})})

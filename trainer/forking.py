@@ -42,7 +42,7 @@ class Forked:
 
 def import_worker() -> None:
     """Import what a worker imports."""
-    worker.prepare(uses_vllm=False)
+    worker.prepare()
     import trainer.grpo  # noqa: F401, PLC0415 - takes seconds, and reads what was prepared
 
 

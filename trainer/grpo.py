@@ -8,11 +8,9 @@ without a GPU, so its training loop is as TRL ships it.
 
 from __future__ import annotations
 
-import importlib
-import math
-import shutil
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,49 +18,24 @@ import torch
 from accelerate.utils import set_seed  # type: ignore[import-untyped]
 from datasets import Dataset  # type: ignore[attr-defined]
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
+from trl.rewards import get_soft_overlong_punishment  # type: ignore[attr-defined]
 
-from envsim.api import Environment, EnvsimError
+from envsim.api import Environment, EnvsimError, Instance
 from envsim.registry import get
 from trainer import checkpoint
 from trainer.attempts import number
-from trainer.checkpoint import CheckpointError, load, weight_distance
+from trainer.checkpoint import CheckpointError, load
 from trainer.compaction import KEYS, compact
 from trainer.completions import Keeper
 from trainer.dataset import DatasetError, read_dataset
 from trainer.draining import Drain
+from trainer.lengths import check_room
 from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
 from trainer.rollouts import Clock, Rollouts
-from trainer.spec import StageSpec, canonical_hash
-
-_TOKENIZER_FILES = (
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template*",
-    "vocab*",
-    "merges.txt",
-    "generation_config.json",
-)
-
-
-class TrainingInputError(ValueError):
-    """A spec that cannot be trained, found before the first step."""
-
-
-class TrainingError(RuntimeError):
-    """Training ended without having trained."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What training left behind; fewer steps than asked for after SIGTERM."""
-
-    steps: int
-    weight_change: float | None
-    """None where no model was saved: after SIGTERM, and in all processes but the first."""
-    resumed_from_step: int | None
-    clock: Clock = field(repr=False)
+from trainer.spec import GrpoSettings, StageSpec, canonical_hash
+from trainer.trained import Trained, TrainingError, TrainingInputError, lora_config, optional, save_moved
+from trainer.tripwires import Watch
 
 
 class StageTrainer(GRPOTrainer):
@@ -128,26 +101,33 @@ def train(
         server: URL of the vLLM server that generates, for rollouts of that kind.
 
     Raises:
-        TrainingInputError: the spec names a model, dataset or environment that is not as it says, or too few prompts.
+        TrainingInputError: the spec names a model, dataset or environment that is not as it says, too few prompts, or
+            tasks of which none can be answered.
         TrainingError: fewer steps than asked for, or weights that did not move.
     """
     torch.set_num_threads(spec.threads)
     set_seed(spec.seed)
     try:
         environment = get(spec.environment)
-        rows = training_rows(spec, environment)
+        instances = read_dataset(environment, spec.dataset)
+        rows = training_rows(spec, environment, instances)
         checkpoint.verify(spec.init_model)
         model, tokenizer = load(spec.init_model, device=spec.device)
+        warnings = check_room(environment, instances, spec.style, tokenizer, spec.generation.max_new_tokens)
     except (EnvsimError, DatasetError, CheckpointError) as error:
         raise TrainingInputError(str(error)) from error
     if spec.rollouts.kind != "transformers":
-        _optional("vllm", "rollouts")
+        optional("vllm", "rollouts")
     if (spec.rollouts.kind == "vllm_server") != (server is not None):
         raise TrainingInputError(
             f"rollouts are {spec.rollouts.kind} and the server is {server}; start it by a launcher"
         )
+    for warning in warnings:
+        print(f"warning: {warning}", flush=True)
     clock = Clock()
     keeper = Keeper(attempt.parent, spec.completions_mib)
+    step = None if resume is None else number(resume)
+    watch = None if spec.grpo.tripwires is None else Watch(attempt, spec.grpo.tripwires, step)
     in_process = spec.rollouts.kind == "transformers"
     config = grpo_config(spec, attempt, server)
     window = sampling_window(config)
@@ -155,50 +135,56 @@ def train(
         raise TrainingInputError(f"{resume} lies inside a window of {window} steps; expected one on its border")
     drain = Drain(window)
     trainer = StageTrainer(
-        # The row filter is exact for this loss alone; see trainer.compaction.
-        compacts=in_process and spec.grpo.loss_type == "dapo" and spec.grpo.beta == 0,
+        compacts=in_process and _compacts(spec.grpo),
         keeper=keeper,
         model=model,
         args=config,
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(rows),
-        reward_funcs=reward_functions(environment),
+        reward_funcs=[*reward_functions(environment), *_penalties(spec)],
         rollout_func=Rollouts(spec, model, tokenizer, clock) if in_process else None,
-        peft_config=_lora(spec),
-        callbacks=[Reporter(attempt, clock, started, keeper), drain],
+        peft_config=lora_config(spec.lora),
+        callbacks=[Reporter(attempt, clock, started, keeper), *([] if watch is None else [watch]), drain],
     )
     # TRL, and vLLM more so, reseed the process while the trainer is built.
     set_seed(spec.seed, device_specific=True)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    step = None if resume is None else number(resume)
-    if drain.asked and trainer.state.global_step < spec.grpo.steps:
-        return Trained(steps=trainer.state.global_step, weight_change=None, resumed_from_step=step, clock=clock)
-    if trainer.state.global_step != spec.grpo.steps:
+    trip = None if watch is None else watch.trip
+    if trip is None:
+        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+        trip, reached = None if watch is None else watch.trip, trainer.state.global_step
+    else:
+        # The last attempt was stopped at this checkpoint and died before it could say so.
+        trainer._load_from_checkpoint(str(resume))
+        reached = trip.step
+    ended = Trained(
+        steps=reached,
+        weight_change=None,
+        resumed_from_step=step,
+        tripped=trip,
+        warnings=tuple(warnings),
+        clock=clock,
+    )
+    if drain.asked and not ended.finished(spec.steps):
+        return ended
+    if not ended.finished(spec.steps):
         raise TrainingError(
-            f"training ended after {trainer.state.global_step} steps, expected {spec.grpo.steps}; the dataset has "
-            f"{len(rows)} prompts"
+            f"training ended after {reached} steps, expected {spec.grpo.steps}; the dataset has {len(rows)} prompts"
         )
     if not trainer.is_world_process_zero():
-        return Trained(steps=trainer.state.global_step, weight_change=None, resumed_from_step=step, clock=clock)
+        return ended
     saving = time.monotonic()
-    _save(trainer.accelerator.unwrap_model(trainer.model), Path(spec.init_model.path), output)
-    change = weight_distance(Path(spec.init_model.path), output)
-    if not 0 < change < math.inf:
-        raise TrainingError(
-            f"the weights moved by {change} after {spec.grpo.steps} steps, expected a positive finite distance; if "
-            "every group's answers earned the same there was nothing to learn: train on tasks that are sometimes solved"
-        )
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    change = save_moved(model, Path(spec.init_model.path), output, steps=reached, tripped=trip)
     clock.saving += time.monotonic() - saving
-    return Trained(steps=trainer.state.global_step, weight_change=change, resumed_from_step=step, clock=clock)
+    return replace(ended, weight_change=change)
 
 
-def training_rows(spec: StageSpec, environment: Environment) -> list[dict[str, Any]]:
+def training_rows(spec: StageSpec, environment: Environment, instances: Sequence[Instance]) -> list[dict[str, Any]]:
     """Conversational prompts with their instances as JSON strings.
 
     Raises:
         TrainingInputError: fewer distinct prompts than one pass of the asked number of steps needs.
     """
-    instances = read_dataset(environment, spec.dataset)
     prompts = [environment.prompt(instance, spec.style) for instance in instances]
     distinct = len({canonical_hash(prompt) for prompt in prompts})
     needed = spec.grpo.steps * spec.grpo.batch // spec.grpo.group
@@ -249,8 +235,11 @@ def grpo_config(spec: StageSpec, output: Path, server: str | None = None) -> Any
         loss_type=grpo.loss_type,
         scale_rewards=grpo.scale_rewards,
         beta=grpo.beta,
+        epsilon=0.2 if grpo.epsilon is None else grpo.epsilon,
         epsilon_high=grpo.epsilon_high,
-        reward_weights=reward_weights(spec.reward),
+        importance_sampling_level=grpo.importance_sampling_level,
+        mask_truncated_completions=grpo.mask_truncated,
+        reward_weights=[*reward_weights(spec.reward), *([] if grpo.overlong is None else [grpo.overlong.weight])],
         max_completion_length=spec.generation.max_new_tokens,
         temperature=spec.generation.temperature,
         # Truncated sampling would bias the importance ratio.
@@ -293,30 +282,13 @@ def sampling_window(config: Any) -> int:
     return int(window)
 
 
-def _lora(spec: StageSpec) -> Any:
-    if spec.lora is None:
-        return None
-    peft = _optional("peft", "lora")
-    return peft.LoraConfig(
-        r=spec.lora.rank, lora_alpha=spec.lora.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+def _compacts(grpo: GrpoSettings) -> bool:
+    """Whether `trainer.compaction` is exact: it is for one loss, without a KL term and with every answer in it."""
+    by_token = grpo.loss_type == "dapo" and grpo.importance_sampling_level == "token"
+    return by_token and grpo.beta == 0 and not grpo.mask_truncated
 
 
-def _optional(package: str, setting: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise TrainingInputError(
-            f"the spec's {setting} needs {package}: {error}; pip install 'envwright[gpu]'"
-        ) from error
-
-
-def _save(model: Any, source: Path, output: Path) -> None:
-    """Weights from training, adapters merged; everything else as the initial checkpoint has it."""
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
-    shutil.rmtree(output, ignore_errors=True)
-    model.to(torch.float32).save_pretrained(output)
-    for pattern in _TOKENIZER_FILES:
-        for path in source.glob(pattern):
-            shutil.copy2(path, output / path.name)
+def _penalties(spec: StageSpec) -> list[Any]:
+    """TRL's soft punishment of answers near the limit, if the spec asks for it."""
+    overlong = spec.grpo.overlong
+    return [] if overlong is None else [get_soft_overlong_punishment(spec.generation.max_new_tokens, overlong.cache)]

@@ -8,18 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from trainer.files import read_lines, write_atomic
-from trainer.spec import Frozen, absent
+from trainer.spec import AnySpec, Frozen, SftSpec, absent
 
 METRICS = "metrics.jsonl"
 HEARTBEAT = "heartbeat.json"
 
 
-class StepMetrics(Frozen):
-    """One optimizer step. Shares are in [0, 1], lengths in tokens, times in seconds."""
+class Step(Frozen):
+    """One optimizer step of so many. Shares are in [0, 1], lengths in tokens, times in seconds."""
 
     # A step that diverges is told of as well, as NaN and Infinity; pydantic's null could not be read back.
     model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
@@ -30,6 +31,11 @@ class StepMetrics(Frozen):
     """Steps of the whole stage."""
     time: float | None = Field(None, exclude_if=absent)
     """When the step ended, in seconds since the epoch."""
+
+
+class StepMetrics(Step):
+    """A step of GRPO."""
+
     reward: float
     """Mean reward of the completions, weighted as the spec says."""
     valid: float
@@ -52,10 +58,32 @@ class StepMetrics(Frozen):
     """Generated tokens of the batch."""
     gradient_norm: float
     """Norm of the gradient before it is clipped."""
+    kl: float | None = Field(None, exclude_if=absent)
+    """Nats a token from the model that the stage began with; None where the loss has no such term."""
     seconds: float
     """Of the whole step."""
     generation_seconds: float
     """Of its rollouts."""
+
+
+class SftMetrics(Step):
+    """A step of a supervised stage."""
+
+    loss: float
+    """Nats a token of the demonstrations."""
+    tokens: int
+    """Of the demonstrations alone."""
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+
+
+Row = TypeVar("Row", bound=Step)
+
+
+def metrics_of(spec: AnySpec) -> type[StepMetrics] | type[SftMetrics]:
+    """What a step of a stage of this kind is told as."""
+    return SftMetrics if isinstance(spec, SftSpec) else StepMetrics
 
 
 class Heartbeat(Frozen):
@@ -66,7 +94,7 @@ class Heartbeat(Frozen):
     step: int
 
 
-def curves(metrics: StepMetrics) -> dict[str, float]:
+def curves(metrics: Step) -> dict[str, float]:
     """The step as trackers show it: ``train/<field>``, one curve a field that is known; the step is the axis."""
     values = metrics.model_dump(mode="python", exclude={"step", "steps", "time"})
     return {f"train/{name}": float(value) for name, value in values.items() if value is not None}
@@ -85,7 +113,7 @@ def read_heartbeat(attempt: Path) -> Heartbeat | None:
         return None
 
 
-def append(attempt: Path, metrics: StepMetrics) -> None:
+def append(attempt: Path, metrics: StepMetrics | SftMetrics) -> None:
     """Add a line to the attempt's metrics."""
     with (attempt / METRICS).open("a", encoding="utf-8") as file:
         file.write(metrics.model_dump_json() + "\n")
@@ -93,13 +121,18 @@ def append(attempt: Path, metrics: StepMetrics) -> None:
 
 def read_attempt(attempt: Path, *, skip: int = 0) -> list[StepMetrics]:
     """The attempt's metrics after the first ``skip`` lines; a torn last line is left for later."""
+    return read_rows(attempt, StepMetrics, skip=skip)
+
+
+def read_rows(attempt: Path, kind: type[Row], *, skip: int = 0) -> list[Row]:
+    """As `read_attempt`, of any kind of stage."""
     path = attempt / METRICS
     if not path.exists():
         return []
     rows = []
     for number, line in enumerate(read_lines(path)[skip:], start=skip + 1):
         try:
-            rows.append(StepMetrics.model_validate_json(line))
+            rows.append(kind.model_validate_json(line))
         except ValidationError as error:
             raise ValueError(f"{path}, line {number} is no step: {error}") from error
     return rows
@@ -107,7 +140,12 @@ def read_attempt(attempt: Path, *, skip: int = 0) -> list[StepMetrics]:
 
 def read_stage(attempts: Sequence[Path]) -> list[StepMetrics]:
     """One row a step over all attempts, in order of steps; the later attempt wins."""
-    by_step = {row.step: row for attempt in attempts for row in read_attempt(attempt)}
+    return stage_rows(attempts, StepMetrics)
+
+
+def stage_rows(attempts: Sequence[Path], kind: type[Row]) -> list[Row]:
+    """As `read_stage`, of any kind of stage."""
+    by_step = {row.step: row for attempt in attempts for row in read_rows(attempt, kind)}
     return [by_step[step] for step in sorted(by_step)]
 
 

@@ -39,6 +39,7 @@ from trainer.spec import (
     contradiction,
     short,
 )
+from trainer.training_settings import SelectionSettings, SftSettings
 
 _ROLLOUTS: dict[Any, type[BaseModel]] = {
     "transformers": TransformersRollouts,
@@ -105,6 +106,10 @@ class Profile(Frozen):
     probe: ProbeSettings = ProbeSettings()
     rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
+    selection: SelectionSettings | None = Field(None, exclude_if=absent)
+    """None = a stage trains on its tasks as they are drawn."""
+    sft: SftSettings | None = Field(None, exclude_if=absent)
+    """The numbers of a supervised warm start, for `python -m trainer.warm_start`."""
     completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
     """How much of a stage's completions is kept as Parquet; 0 = none."""
     tracking: Trackers = Field(["tensorboard"], exclude_if=lambda names: names == ["tensorboard"])
@@ -122,7 +127,7 @@ class Profile(Frozen):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Self:
-        if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device)) is not None:
+        if (why := contradiction(self.grpo, self.generation, self.rollouts, self.device, self.reward)) is not None:
             raise ValueError(why)
         return self
 

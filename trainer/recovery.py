@@ -8,7 +8,7 @@ from pathlib import Path
 from trainer.attempts import RESULT, attempts, read_result
 from trainer.outcomes import EXIT_CODES, AttemptEnd, AttemptRecord, fewer_at_once, read_end, read_record, versions
 from trainer.resume import ResumePoint
-from trainer.spec import PassedOver, StageSpec
+from trainer.spec import AnySpec, PassedOver, SftSpec
 
 _TAIL = 30
 _ADVICE = {
@@ -17,11 +17,11 @@ _ADVICE = {
 }
 
 
-def first_record(spec: StageSpec, stage: Path, found: ResumePoint) -> AttemptRecord:
+def first_record(spec: AnySpec, stage: Path, found: ResumePoint) -> AttemptRecord:
     """What the next attempt of a stage starts from."""
     micro = micro_batch(spec, stage)
     # vLLM's draws depend on what it drew before; ours come from the seed and the step alone.
-    repeats = found.step is None or spec.rollouts.kind == "transformers"
+    repeats = found.step is None or isinstance(spec, SftSpec) or spec.rollouts.kind == "transformers"
     return AttemptRecord(
         spec_hash=spec.identity(),
         resumed_from=None if found.checkpoint is None else str(found.checkpoint.relative_to(stage)),
@@ -32,17 +32,17 @@ def first_record(spec: StageSpec, stage: Path, found: ResumePoint) -> AttemptRec
     )
 
 
-def micro_batch(spec: StageSpec, stage: Path) -> int:
+def micro_batch(spec: AnySpec, stage: Path) -> int:
     """The spec's; after memory ran out, smaller passes than those that were too large, which divide a process's."""
     size = spec.micro_batch
     for attempt in attempts(stage):
         ended = read_end(attempt)
         if ended is not None and ended.outcome == "out_of_memory":
-            size = fewer_at_once(spec.grpo.batch // spec.processes, min(size, _tried(spec, attempt))) or 1
+            size = fewer_at_once(spec.batch // spec.processes, min(size, _tried(spec, attempt))) or 1
     return size
 
 
-def has_smaller_passes(spec: StageSpec, attempt: Path) -> bool:
+def has_smaller_passes(spec: AnySpec, attempt: Path) -> bool:
     """Whether less can go through the model at once than did in an attempt that ran out of memory."""
     return micro_batch(spec, attempt.parent) < _tried(spec, attempt)
 
@@ -75,7 +75,7 @@ def explain(stage: int, log: Path, ended: AttemptEnd) -> str:
     )
 
 
-def _tried(spec: StageSpec, attempt: Path) -> int:
+def _tried(spec: AnySpec, attempt: Path) -> int:
     record = read_record(attempt)
     return spec.micro_batch if record is None else record.micro_batch
 

@@ -64,6 +64,7 @@ class Reporter(TrainerCallback):
                 clipped=logs["completions/clipped_ratio"],
                 tokens=round(logs["completions/mean_length"] * rows),
                 gradient_norm=logs.get("grad_norm", 0.0),
+                kl=logs.get("kl"),
                 seconds=time.monotonic() - self._step_began,
                 generation_seconds=self._clock.last_generation,
             ),

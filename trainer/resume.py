@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from trainer.attempts import attempt_identity, attempts, number
 from trainer.files import hash_file, sync, sync_files, write_atomic
-from trainer.metrics import METRICS, StepMetrics, read_attempt
+from trainer.metrics import METRICS, Row, Step, StepMetrics, read_rows
 from trainer.outcomes import read_record, versions
 from trainer.spec import Fault, Frozen, PassedOver
 
@@ -45,14 +45,14 @@ class ResumePoint(Frozen):
     passed_over: tuple[PassedOver, ...] = ()
 
 
-def mark_complete(checkpoint: Path) -> None:
+def mark_complete(checkpoint: Path, kind: type[Step] = StepMetrics) -> None:
     """Put the stage's metrics so far beside a checkpoint's files, flush all to disk, and mark the checkpoint whole."""
     attempt, step = checkpoint.parent, number(checkpoint)
     record = read_record(attempt)
     identity = attempt_identity(attempt) if record is None else record.spec_hash
     if identity is None:
         raise FileNotFoundError(errno.ENOENT, "neither attempt.json nor spec.json says whose checkpoint", str(attempt))
-    rows = [row.model_dump_json() + "\n" for row in history(attempt) if row.step <= step]
+    rows = [row.model_dump_json() + "\n" for row in history_rows(attempt, kind) if row.step <= step]
     write_atomic(checkpoint / METRICS, "".join(rows))
     sync_files(checkpoint)
     names = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file())
@@ -71,9 +71,15 @@ def mark_complete(checkpoint: Path) -> None:
 
 def history(attempt: Path) -> list[StepMetrics]:
     """The steps that led to where an attempt is: those of the checkpoint it went on from, then its own."""
+    return history_rows(attempt, StepMetrics)
+
+
+def history_rows(attempt: Path, kind: type[Row]) -> list[Row]:
+    """As `history`, of any kind of stage."""
     record = read_record(attempt)
-    before = [] if record is None or record.resumed_from is None else read_attempt(attempt.parent / record.resumed_from)
-    rows = {row.step: row for row in (*before, *read_attempt(attempt))}
+    resumed = None if record is None else record.resumed_from
+    before = [] if resumed is None else read_rows(attempt.parent / resumed, kind)
+    rows = {row.step: row for row in (*before, *read_rows(attempt, kind))}
     return [rows[step] for step in sorted(rows)]
 
 

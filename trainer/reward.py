@@ -7,7 +7,8 @@ than every invalid one to the same task, whatever the noise, the shaping and the
 
 Shaping by potentials (a reward for each step, the difference of a potential between two states) is not offered: over a
 whole answer it sums to the potential of the start, which is the same for all answers to a prompt, and group-relative
-advantages subtract whatever is the same. There is no reward for format, length or effort.
+advantages subtract whatever is the same. There is no reward for format, length or effort; a stage may punish answers
+near its limit of tokens (``grpo.overlong``), which costs a valid answer less than validity earns.
 
 Where advantages are divided by the deviation of their group (``scale_rewards: group``), what a group lacks in spread is
 made good: among answers that are all invalid the weight of progress cancels out, and tells only against a valid one.

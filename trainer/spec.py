@@ -6,54 +6,62 @@ identity, contents are.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sized
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from trainer.frozen import Frozen, absent, canonical_hash, empty, explain, short
+from trainer.training_settings import GrpoSettings, OverlongPenalty, SftSettings, Tripwires
+
+__all__ = [
+    "COMPLETIONS_MIB",
+    "MAX_THREADS",
+    "MAX_TOKENS",
+    "AnyResult",
+    "AnySpec",
+    "CellStats",
+    "DataRef",
+    "EarlierAttempt",
+    "EvalReport",
+    "Fault",
+    "Frozen",
+    "GenerationSettings",
+    "GrpoSettings",
+    "JobResult",
+    "JobSpec",
+    "LoraSettings",
+    "ModelRef",
+    "OverlongPenalty",
+    "PassedOver",
+    "Ranks",
+    "RewardWeights",
+    "RolloutSettings",
+    "SftResult",
+    "SftSettings",
+    "SftSpec",
+    "StageResult",
+    "StageSpec",
+    "TrackerName",
+    "Trackers",
+    "TransformersRollouts",
+    "Trip",
+    "Tripwires",
+    "VllmColocate",
+    "VllmServer",
+    "absent",
+    "canonical_hash",
+    "contradiction",
+    "empty",
+    "explain",
+    "read_spec",
+    "short",
+]
 SCHEMA_VERSION: Final = 1
 MAX_TOKENS = 131_072
 """More than any model answers; a limit beyond it is a slip of the pen."""
 MAX_THREADS = 1024
 COMPLETIONS_MIB = 64.0
 """Of a stage."""
-
-
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-def absent(value: object) -> bool:
-    """What is left out of a file, so that one without it reads as it always did."""
-    return value is None
-
-
-def empty(value: Sized) -> bool:
-    """Left out of a file likewise."""
-    return not value
-
-
-def canonical_hash(value: Any) -> str:
-    """sha256 of the sorted, compact JSON of a value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def explain(error: ValidationError) -> str:
-    """All problems of a validation error in one line: where, the value, what was expected."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in item['loc']) or 'it'} = {short(item['input'])}: "
-        f"{' '.join(item['msg'].split())}"
-        for item in error.errors()
-    )
-
-
-def short(value: Any) -> str:
-    """A value as Python writes it, cut to what an error line can hold."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 TrackerName = Literal["tensorboard", "wandb", "trackio"]
@@ -100,30 +108,7 @@ class GenerationSettings(Frozen):
 
     max_new_tokens: int = Field(128, gt=0, le=MAX_TOKENS)
     temperature: float = Field(1.0, ge=0)
-    chat_template_kwargs: dict[str, Any] = {}
-
-
-class GrpoSettings(Frozen):
-    """The numbers of one GRPO stage. ``batch`` counts completions a step, ``group`` completions a prompt."""
-
-    steps: int = Field(gt=0)
-    batch: int = Field(128, gt=0)
-    group: int = Field(16, ge=2)
-    learning_rate: float = Field(5e-5, gt=0)
-    warmup_steps: int = Field(0, ge=0)
-    schedule: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
-    """What the learning rate does within a stage after its warm-up; every stage begins anew."""
-    micro_batch: int | None = Field(None, gt=0)
-    """Completions in one forward and backward pass; None = the whole batch."""
-    loss_type: Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo"] = "dapo"
-    """TRL's losses that weigh tokens one by one."""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    beta: float = Field(0.0, ge=0)
-    epsilon_high: float | None = Field(None, gt=0)
-    max_grad_norm: float = Field(1.0, ge=0)
-    save_every: int = Field(10, gt=0)
-    bf16: bool = False
-    gradient_checkpointing: bool = False
+    chat_template_kwargs: dict[str, Any] = Field({})
 
 
 class VllmColocate(Frozen):
@@ -164,7 +149,11 @@ class LoraSettings(Frozen):
 
 
 def contradiction(
-    grpo: GrpoSettings, generation: GenerationSettings, rollouts: RolloutSettings, device: str
+    grpo: GrpoSettings,
+    generation: GenerationSettings,
+    rollouts: RolloutSettings,
+    device: str,
+    reward: RewardWeights,
 ) -> str | None:
     """Why numbers that are each in range cannot be trained with together, in one line; None if they can."""
     micro = grpo.micro_batch or grpo.batch
@@ -176,11 +165,27 @@ def contradiction(
         return "generation.temperature is 0: greedy answers of a group are all alike; expected > 0"
     if rollouts.kind != "transformers" and device != "cuda":
         return f"rollouts {rollouts.kind} need device cuda, got {device}; use rollouts transformers"
+    return None if grpo.overlong is None else _overlong_contradiction(grpo.overlong, generation, reward)
+
+
+def _overlong_contradiction(
+    overlong: OverlongPenalty, generation: GenerationSettings, reward: RewardWeights
+) -> str | None:
+    if overlong.cache >= generation.max_new_tokens:
+        return (
+            f"grpo.overlong.cache {overlong.cache} leaves no answer unpunished; expected less than "
+            f"generation.max_new_tokens {generation.max_new_tokens}"
+        )
+    if overlong.weight >= reward.valid:
+        return (
+            f"grpo.overlong.weight {overlong.weight:g} makes a short wrong answer worth as much as a long valid one; "
+            f"expected less than reward.valid {reward.valid:g}"
+        )
     return None
 
 
-class StageSpec(Frozen):
-    """Everything that decides what a stage computes."""
+class JobSpec(Frozen):
+    """What the specs of all kinds of stages have."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     environment: str
@@ -189,18 +194,39 @@ class StageSpec(Frozen):
     seed: int = Field(ge=0, lt=2**32)
     init_model: ModelRef
     dataset: DataRef
-    reward: RewardWeights
     generation: GenerationSettings
-    grpo: GrpoSettings
-    rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
     lora: LoraSettings | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(2, gt=0, le=MAX_THREADS)
     """Of each process."""
+
+    def identity(self) -> str:
+        """Hash of the spec with contents in place of paths."""
+        data = self.model_dump(mode="json")
+        del data["init_model"]["path"], data["dataset"]["path"]
+        data.pop("completions_mib", None)
+        return canonical_hash(data)
+
+
+class StageSpec(JobSpec):
+    """Everything that decides what a stage of GRPO computes."""
+
+    kind: Literal["grpo"] = Field("grpo", exclude_if=lambda kind: kind == "grpo")
+    reward: RewardWeights
+    grpo: GrpoSettings
+    rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
     completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
     """How much of what the policy answers is kept beside the stage, in MiB; it decides nothing of what is computed."""
     ranks: Ranks | None = Field(None, exclude_if=absent)
     """None = one plain process."""
+
+    @property
+    def steps(self) -> int:
+        return self.grpo.steps
+
+    @property
+    def batch(self) -> int:
+        return self.grpo.batch
 
     @property
     def processes(self) -> int:
@@ -211,12 +237,54 @@ class StageSpec(Frozen):
         """Completions in one forward and backward pass of one process."""
         return self.grpo.micro_batch or self.grpo.batch // self.processes
 
-    def identity(self) -> str:
-        """Hash of the spec with contents in place of paths."""
-        data = self.model_dump(mode="json")
-        del data["init_model"]["path"], data["dataset"]["path"]
-        data.pop("completions_mib", None)
-        return canonical_hash(data)
+    def with_micro_batch(self, rows: int) -> Self:
+        """The same with so many completions in one pass."""
+        return self.model_copy(update={"grpo": self.grpo.model_copy(update={"micro_batch": rows})})
+
+
+class SftSpec(JobSpec):
+    """Everything that decides what a supervised stage computes: the environment's demonstrations of its tasks."""
+
+    kind: Literal["sft"] = "sft"
+    sft: SftSettings
+
+    @property
+    def steps(self) -> int:
+        return self.sft.steps
+
+    @property
+    def batch(self) -> int:
+        return self.sft.batch
+
+    @property
+    def processes(self) -> int:
+        return 1
+
+    @property
+    def micro_batch(self) -> int:
+        """Demonstrations in one forward and backward pass."""
+        return self.sft.micro_batch or self.sft.batch
+
+    def with_micro_batch(self, rows: int) -> Self:
+        """The same with so many demonstrations in one pass."""
+        return self.model_copy(update={"sft": self.sft.model_copy(update={"micro_batch": rows})})
+
+
+AnySpec = StageSpec | SftSpec
+
+
+def _kind(data: Any) -> str:
+    return str(data.get("kind", "grpo")) if isinstance(data, dict) else "grpo"
+
+
+_SPEC: TypeAdapter[AnySpec] = TypeAdapter(
+    Annotated[Annotated[StageSpec, Tag("grpo")] | Annotated[SftSpec, Tag("sft")], Discriminator(_kind)]
+)
+
+
+def read_spec(text: str | bytes) -> AnySpec:
+    """A spec of the kind that it names; one that names none is of GRPO. Raises ValidationError."""
+    return _SPEC.validate_json(text)
 
 
 Fault = Literal["torn_checkpoint", "missing_file", "wrong_hash", "wrong_spec", "off_window", "damaged_result"]
@@ -239,8 +307,24 @@ class EarlierAttempt(Frozen):
     outcome: str
 
 
-class StageResult(Frozen):
-    """Written last and atomically; a stage is done exactly if this file parses and says it did all its steps."""
+class Trip(Frozen):
+    """Why a stage was stopped before its last step."""
+
+    wire: str
+    """The setting of `Tripwires` that it crossed."""
+    step: int = Field(gt=0)
+    figure: float | None
+    """What was measured; None where it was no finite number."""
+    threshold: float
+
+    def __str__(self) -> str:
+        found = "no finite number" if self.figure is None else f"{self.figure:.4g}"
+        return f"{self.wire} {self.threshold:g} was crossed at step {self.step}: {found}"
+
+
+class JobResult(Frozen):
+    """Written last and atomically; a stage is done exactly if this file parses and says that it did all its steps, or
+    which tripwire stopped it."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     spec_hash: str
@@ -249,6 +333,28 @@ class StageResult(Frozen):
     model: ModelRef
     weight_change: float
     """L2 norm of the difference between the weights before and after."""
+    seconds: dict[str, float]
+    """start_up, generation, training, saving, total."""
+    attempt: int
+    resumed_from_step: int | None = None
+    tripped: Trip | None = Field(None, exclude_if=absent)
+    warnings: tuple[str, ...] = Field((), exclude_if=empty)
+    """What an engineer should know of the stage's numbers, one line each."""
+    exact: bool = Field(True, exclude_if=bool)
+    """Whether the weights are those of an undisturbed stage; not after other library versions or smaller passes."""
+    micro_batch: int | None = Field(None, exclude_if=absent)
+    """Rows in one pass, where memory ran out at the spec's number."""
+    earlier: tuple[EarlierAttempt, ...] = Field((), exclude_if=empty)
+    passed_over: tuple[PassedOver, ...] = Field((), exclude_if=empty)
+
+    def finished(self, steps: int) -> bool:
+        """Whether nothing is left to do of a stage of so many steps."""
+        return self.tripped is not None or self.steps == steps
+
+
+class StageResult(JobResult):
+    """What a stage of GRPO came to."""
+
     generated_tokens: int
     reward_first: float
     reward_last: float
@@ -257,16 +363,20 @@ class StageResult(Frozen):
     """Mean over the steps that had noisy tasks solved: probability of success of their valid answers."""
     progress: float | None = Field(None, exclude_if=absent)
     """Mean over the steps that had shaped tasks: progress of their answers to the first fault."""
-    seconds: dict[str, float]
-    """start_up, generation, training, saving, total."""
-    attempt: int
-    resumed_from_step: int | None = None
-    exact: bool = Field(True, exclude_if=bool)
-    """Whether the weights are those of an undisturbed stage; not after other library versions or smaller passes."""
-    micro_batch: int | None = Field(None, exclude_if=absent)
-    """Completions in one pass, where memory ran out at the spec's number."""
-    earlier: tuple[EarlierAttempt, ...] = Field((), exclude_if=empty)
-    passed_over: tuple[PassedOver, ...] = Field((), exclude_if=empty)
+
+
+class SftResult(JobResult):
+    """What a supervised stage came to. Losses are nats a token of the demonstrations, means over a fifth of the
+    steps."""
+
+    kind: Literal["sft"] = "sft"
+    loss_first: float
+    loss_last: float
+    answer_tokens: int
+    """Of all demonstrations together: what the loss was taken over."""
+
+
+AnyResult = StageResult | SftResult
 
 
 class CellStats(Frozen):

@@ -20,7 +20,7 @@ from trainer.attempts import (
     attempts,
     live_worker,
     new_attempt,
-    read_result,
+    read_result_of,
     record_worker,
     spec_path,
 )
@@ -28,7 +28,7 @@ from trainer.checkpoint import CheckpointError, verify
 from trainer.launch.contract import Job, Launcher, Task, stage_resources
 from trainer.launch.local import AttachedJob, LocalLauncher
 from trainer.launch.presets import unworkable
-from trainer.metrics import read_attempt, read_heartbeat
+from trainer.metrics import metrics_of, read_heartbeat, read_rows
 from trainer.outcomes import (
     INTERRUPTIONS,
     REFUSALS,
@@ -41,7 +41,7 @@ from trainer.outcomes import (
 )
 from trainer.recovery import ending, explain, first_record, has_smaller_passes
 from trainer.resume import resume_point
-from trainer.spec import StageResult, StageSpec, contradiction
+from trainer.spec import AnyResult, AnySpec, SftResult, SftSpec, StageResult, StageSpec, contradiction
 
 OnProgress = Callable[[dict[str, Any]], None]
 """Called with ``{"event": "start", ...}``, one ``{"event": "step", ...}`` a step, ``{"event": "attempt_ended", ...}``
@@ -87,6 +87,37 @@ def run_stage(
     retries: int | None = None,
     launcher: Launcher | None = None,
 ) -> StageResult:
+    """As `run_any`, for a stage of GRPO."""
+    result = run_any(
+        spec,
+        directory,
+        on_progress=on_progress,
+        stop=stop,
+        stale_seconds=stale_seconds,
+        retries=retries,
+        launcher=launcher,
+    )
+    assert isinstance(result, StageResult)
+    return result
+
+
+def run_sft(spec: SftSpec, directory: Path, *, on_progress: OnProgress | None = None) -> SftResult:
+    """As `run_any`, for a supervised stage."""
+    result = run_any(spec, directory, on_progress=on_progress)
+    assert isinstance(result, SftResult)
+    return result
+
+
+def run_any(
+    spec: AnySpec,
+    directory: Path,
+    *,
+    on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
+    stale_seconds: float = STALE_SECONDS,
+    retries: int | None = None,
+    launcher: Launcher | None = None,
+) -> AnyResult:
     """Train the stage in its directory, or return the result that lies there.
 
     Args:
@@ -97,7 +128,7 @@ def run_stage(
         stale_seconds: a worker without a heartbeat for so long is ended.
         retries: new attempts in a row after workers that were killed or hung and came no further than the one before;
             one that failed by itself would fail again. None = the launcher's number. Memory that ran out is another
-            matter: each attempt then puts half as many completions through the model at once, the batch staying as it
+            matter: each attempt then puts half as many rows through the model at once, the batch staying as it
             is, down to one.
         launcher: starts the workers; None = this machine.
 
@@ -118,10 +149,13 @@ def run_stage(
     return result
 
 
-def check_spec(spec: StageSpec) -> None:
+def check_spec(spec: AnySpec) -> None:
     """Raises StageInputError for numbers that do not go together or would train nothing."""
+    if isinstance(spec, SftSpec):
+        # Whatever the numbers of a supervised stage, its tasks are shown again until they suffice.
+        return
     grpo = spec.grpo
-    if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device)) is not None:
+    if (why := contradiction(grpo, spec.generation, spec.rollouts, spec.device, spec.reward)) is not None:
         raise StageInputError(why)
     if spec.ranks is not None:
         lora = spec.lora is not None
@@ -141,7 +175,7 @@ class Supervision:
 
     def __init__(
         self,
-        spec: StageSpec,
+        spec: AnySpec,
         directory: Path,
         on_progress: OnProgress | None,
         stale_seconds: float,
@@ -165,7 +199,7 @@ class Supervision:
         self._told = 0
         self._heard: tuple[object, float] = (None, 0.0)
 
-    def step(self) -> StageResult | None:
+    def step(self) -> AnyResult | None:
         """The result once there is one; until then starts, watches and replaces workers. Raises StageError."""
         try:
             return self._step()
@@ -178,7 +212,7 @@ class Supervision:
                 "disk_full",
             ) from error
 
-    def _step(self) -> StageResult | None:
+    def _step(self) -> AnyResult | None:
         if self._attempt is None:
             if (result := self._result()) is None:
                 self._start()
@@ -199,8 +233,9 @@ class Supervision:
         if self._job is not None:
             self._job.stop()
 
-    def _result(self) -> StageResult | None:
-        result = read_result(self._directory)
+    def _result(self) -> AnyResult | None:
+        kind: type[AnyResult] = SftResult if isinstance(self._spec, SftSpec) else StageResult
+        result = read_result_of(self._directory, kind)
         if result is None:
             return None
         if result.spec_hash != self._identity:
@@ -209,7 +244,7 @@ class Supervision:
                 f"{self._identity[:12]}); give each stage its own directory",
                 "wrong_spec",
             )
-        if result.steps != self._spec.grpo.steps or not Path(result.model.path).is_dir():
+        if not result.finished(self._spec.steps) or not Path(result.model.path).is_dir():
             return None
         try:
             verify(result.model)
@@ -259,7 +294,7 @@ class Supervision:
 
     def _task(self, attempt: Path, resume: Path | None) -> Task:
         arguments = ["-P", "-m"]
-        if self._spec.ranks is not None:
+        if isinstance(self._spec, StageSpec) and self._spec.ranks is not None:
             ranks = self._spec.ranks
             arguments += ["trainer.launch.ranks", "--preset", ranks.preset, "--processes", str(ranks.processes)]
             if self._spec.rollouts.kind == "vllm_server":
@@ -294,7 +329,7 @@ class Supervision:
             self.close()
 
     def _report(self, attempt: Path) -> None:
-        for metrics in read_attempt(attempt, skip=self._told):
+        for metrics in read_rows(attempt, metrics_of(self._spec), skip=self._told):
             self._told += 1
             self._tell({"event": "step", **metrics.model_dump(mode="json")})
 

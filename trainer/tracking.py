@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from trainer.attempts import attempts
 from trainer.files import write_atomic
-from trainer.metrics import StepMetrics, curves, read_stage
+from trainer.metrics import Step, StepMetrics, curves, stage_rows
 from trainer.spec import TrackerName, short
 
 PROJECT = "envwright"
@@ -115,10 +115,13 @@ def _installed(package: str) -> bool:
 class Curves:
     """A series in every tracker that was asked for. One that fails is told of once and left out from then on."""
 
-    def __init__(self, opened: Mapping[TrackerName, Opened], trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self, opened: Mapping[TrackerName, Opened], trouble: Callable[[str], None], kind: type[Step] = StepMetrics
+    ) -> None:
         self._trackers = {name: tracker for name, (tracker, _) in opened.items()}
         self._last = {name: last for name, (_, last) in opened.items()}
         self._trouble = trouble
+        self._kind = kind
 
     def log(self, point: Point) -> None:
         """Tell the trackers that do not have the step yet."""
@@ -127,14 +130,14 @@ class Curves:
                 self._last[name] = point.step
                 self._safely(name, lambda tracker: tracker.log(point))
 
-    def step(self, metrics: StepMetrics) -> None:
+    def step(self, metrics: Step) -> None:
         self.log(Point(metrics.step, curves(metrics), metrics.time))
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Progress of a stage as `trainer.stage.run_stage` tells it; all but steps is passed over."""
         if event["event"] == "step":
             self.step(
-                StepMetrics.model_validate({name: event[name] for name in StepMetrics.model_fields if name in event})
+                self._kind.model_validate({name: event[name] for name in self._kind.model_fields if name in event})
             )
 
     def close(self) -> None:
@@ -162,6 +165,7 @@ def open_curves(
     series: Series,
     history: Sequence[Point],
     *,
+    kind: type[Step] = StepMetrics,
     trouble: Callable[[str], None] = to_stderr,
 ) -> Iterator[Curves]:
     """The series in the trackers, with what is known of it already.
@@ -170,6 +174,7 @@ def open_curves(
         names: the trackers.
         series: which series.
         history: all points so far, in order of their steps; the trackers are told those that they lack.
+        kind: of the metrics that `Curves.event` is told.
         trouble: told in one line when a tracker fails later on.
 
     Raises:
@@ -183,7 +188,7 @@ def open_curves(
         for name in names:
             opened[name] = OPENERS[name](series)
             stack.callback(opened[name][0].close)
-        told = Curves(opened, trouble)
+        told = Curves(opened, trouble, kind)
         # From here on closing is the curves' own, which tells of a failure instead of raising it.
         stack.pop_all()
         try:
@@ -202,6 +207,7 @@ def stage_curves(
     *,
     stage: int,
     config: Mapping[str, Any],
+    kind: type[Step] = StepMetrics,
     trouble: Callable[[str], None] = to_stderr,
 ) -> Iterator[Curves]:
     """The series of a stage: what its attempts wrote so far, and then `Curves.event`. Raises TrackingError.
@@ -212,9 +218,10 @@ def stage_curves(
         directory: the stage's directory.
         stage: its number.
         config: what the trackers show as the series' configuration.
+        kind: of the stage's metrics.
         trouble: told in one line when a tracker fails.
     """
-    history = [Point(row.step, curves(row), row.time) for row in read_stage(attempts(directory))]
+    history = [Point(row.step, curves(row), row.time) for row in stage_rows(attempts(directory), kind)]
     series = Series(root, f"stage-{stage:03d}", config)
-    with open_curves(names, series, history, trouble=trouble) as told:
+    with open_curves(names, series, history, trouble=trouble, kind=kind) as told:
         yield told

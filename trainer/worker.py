@@ -15,18 +15,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from trainer.attempts import LOCK, RESULT, attempts, number, read_result, record_worker
+from trainer.attempts import LOCK, RESULT, attempts, number, read_result_of, record_worker
 from trainer.files import publish, remove_stale, write_atomic
 from trainer.launch.leash import follow_parent
-from trainer.metrics import beat, mean_known
+from trainer.metrics import SftMetrics, beat, mean_known
 from trainer.outcomes import (
     EXIT_CODES,
     AttemptRecord,
@@ -38,11 +38,22 @@ from trainer.outcomes import (
     write_end,
     write_record,
 )
-from trainer.resume import COMPLETE, history
-from trainer.spec import EarlierAttempt, ModelRef, StageResult, StageSpec
+from trainer.resume import COMPLETE, history, history_rows
+from trainer.spec import (
+    AnyResult,
+    AnySpec,
+    EarlierAttempt,
+    JobResult,
+    ModelRef,
+    SftResult,
+    SftSpec,
+    StageResult,
+    StageSpec,
+    read_spec,
+)
 
 if TYPE_CHECKING:
-    from trainer.grpo import Trained
+    from trainer.trained import Trained
 
 EXIT_BAD_INPUT = 2
 EXIT_HELD = 3
@@ -52,13 +63,16 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
+_SLOW = ("vllm", "peft", "wandb", "trackio")
+"""TRL imports them whenever they are there, which costs seconds; vLLM touches the random state as well. Curves
+are drawn by the process that supervises this one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns the exit code."""
     started = time.time()
     parser = argparse.ArgumentParser(prog="python -m trainer.worker", description=__doc__.partition("\n")[0])
-    parser.add_argument("--spec", type=Path, required=True, help="JSON file of a StageSpec")
+    parser.add_argument("--spec", type=Path, required=True, help="JSON file of a stage's spec")
     parser.add_argument(
         "--directory", type=_absolute, required=True, help="the attempt's directory, inside the stage's"
     )
@@ -68,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     attempt: Path = options.directory
     attempt.mkdir(parents=True, exist_ok=True)
     try:
-        spec = StageSpec.model_validate_json(options.spec.read_text(encoding="utf-8"))
+        spec = read_spec(options.spec.read_bytes())
     except (OSError, ValidationError) as error:
         return _end(attempt, "wrong_spec", f"--spec {options.spec} is no stage spec: {error}")
     found = os.environ.get("WORLD_SIZE", "1")
@@ -102,7 +116,7 @@ def _absolute(text: str) -> Path:
     return Path(text).resolve()
 
 
-def _rank(spec: StageSpec) -> int:
+def _rank(spec: AnySpec) -> int:
     """Which of the stage's processes this is; the first one alone writes. Another ends with whoever started it."""
     if spec.processes == 1:
         return 0
@@ -110,7 +124,7 @@ def _rank(spec: StageSpec) -> int:
     return int(os.environ["RANK"])
 
 
-def _work(spec: StageSpec, record: AttemptRecord | None, options: argparse.Namespace, started: float, rank: int) -> int:
+def _work(spec: AnySpec, record: AttemptRecord | None, options: argparse.Namespace, started: float, rank: int) -> int:
     attempt: Path = options.directory
     stage = attempt.parent
     if rank == 0 and _is_done(stage, spec):
@@ -125,35 +139,46 @@ def _work(spec: StageSpec, record: AttemptRecord | None, options: argparse.Names
         if record is None:
             write_record(attempt, begins)
         _clear(stage, attempt)
-    prepare(uses_vllm=spec.rollouts.kind != "transformers")
+    prepare(_wanted(spec))
     # Here and not above: these take seconds to import, and read the environment; the lock must be held before.
     from trainer.checkpoint import CheckpointError  # noqa: PLC0415
     from trainer.dataset import DatasetError  # noqa: PLC0415
-    from trainer.grpo import TrainingInputError, train  # noqa: PLC0415
+    from trainer.trained import TrainingInputError  # noqa: PLC0415
 
     staged = stage / f".model.{attempt.name}"
-    at_once = spec.model_copy(update={"grpo": spec.grpo.model_copy(update={"micro_batch": begins.micro_batch})})
     try:
-        trained = train(at_once, attempt, staged, resume=options.resume, started=started, server=options.server)
+        trained = _train(spec.with_micro_batch(begins.micro_batch), attempt, staged, options, started)
     except TrainingInputError as error:
         if machine_fault(error) is not None:
             raise
         wrong: dict[type, Outcome] = {DatasetError: "wrong_dataset", CheckpointError: "wrong_model"}
         return _end(attempt, wrong.get(type(error.__cause__), "bad_input"), str(error), rank)
-    if trained.steps < spec.grpo.steps:
-        detail = f"SIGTERM after step {trained.steps} of {spec.grpo.steps}; saved there"
+    if not trained.finished(spec.steps):
+        detail = f"SIGTERM after step {trained.steps} of {spec.steps}; saved there"
         return _end(attempt, "terminated", detail, rank)
     if rank == 0:
         _publish(spec, begins, trained, staged, attempt=attempt, started=started)
     return 0
 
 
-def _is_done(stage: Path, spec: StageSpec) -> bool:
-    done = read_result(stage)
-    return done is not None and done.spec_hash == spec.identity() and done.steps == spec.grpo.steps
+def _train(spec: AnySpec, attempt: Path, staged: Path, options: argparse.Namespace, started: float) -> Trained:
+    # Each kind has its own libraries, and TRL takes seconds to import.
+    if isinstance(spec, SftSpec):
+        from trainer.sft import train_sft  # noqa: PLC0415
+
+        return train_sft(spec, attempt, staged, resume=options.resume, started=started)
+    from trainer.grpo import train  # noqa: PLC0415
+
+    return train(spec, attempt, staged, resume=options.resume, started=started, server=options.server)
 
 
-def _record(spec: StageSpec, stage: Path, resume: Path | None) -> AttemptRecord:
+def _is_done(stage: Path, spec: AnySpec) -> bool:
+    kind: type[JobResult] = SftResult if isinstance(spec, SftSpec) else StageResult
+    done = read_result_of(stage, kind)
+    return done is not None and done.spec_hash == spec.identity() and done.finished(spec.steps)
+
+
+def _record(spec: AnySpec, stage: Path, resume: Path | None) -> AttemptRecord:
     """What an attempt starts from that no supervisor wrote down."""
     return AttemptRecord(
         spec_hash=spec.identity(),
@@ -165,7 +190,7 @@ def _record(spec: StageSpec, stage: Path, resume: Path | None) -> AttemptRecord:
 
 
 def _publish(
-    spec: StageSpec, record: AttemptRecord, trained: Trained, staged: Path, *, attempt: Path, started: float
+    spec: AnySpec, record: AttemptRecord, trained: Trained, staged: Path, *, attempt: Path, started: float
 ) -> None:
     from trainer.checkpoint import reference  # noqa: PLC0415 - imports torch
 
@@ -180,15 +205,17 @@ def _publish(
     write_end(attempt, "done")
 
 
-def prepare(*, uses_vllm: bool) -> None:
-    """What must be set before TRL is imported."""
+def _wanted(spec: AnySpec) -> set[str]:
+    wanted = {"peft"} if spec.lora is not None else set[str]()
+    return wanted | {"vllm"} if isinstance(spec, StageSpec) and spec.rollouts.kind != "transformers" else wanted
+
+
+def prepare(wanted: Collection[str] = ()) -> None:
+    """What must be set before TRL is imported; packages that it would import for nothing are hidden."""
     os.environ.update(_ENVIRONMENT)
-    if not uses_vllm and find_spec("vllm") is not None:
-        # TRL imports vLLM whenever it is there, which costs seconds and touches the process's random state.
-        sys.modules["vllm"] = None  # type: ignore[assignment]
-    for tracker in ("wandb", "trackio"):
-        # TRL imports these too, for seconds in all; curves are drawn by the process that supervises this one.
-        sys.modules[tracker] = None  # type: ignore[assignment]
+    for package in _SLOW:
+        if package not in wanted and find_spec(package) is not None:
+            sys.modules[package] = None  # type: ignore[assignment]
 
 
 def _clear(stage: Path, attempt: Path) -> None:
@@ -203,43 +230,59 @@ def _clear(stage: Path, attempt: Path) -> None:
 
 
 def _result(
-    spec: StageSpec, record: AttemptRecord, trained: Trained, *, model: ModelRef, attempt: Path, started: float
-) -> StageResult:
-    """First and last reward are means over a fifth of the steps; seconds are this attempt's."""
-    steps = history(attempt)
-    window = max(1, len(steps) // 5)
+    spec: AnySpec, record: AttemptRecord, trained: Trained, *, model: ModelRef, attempt: Path, started: float
+) -> AnyResult:
+    """First and last figures are means over a fifth of the steps; seconds are this attempt's."""
     total = time.time() - started
     clock = trained.clock
-    return StageResult(
-        spec_hash=spec.identity(),
-        stage=spec.stage,
-        steps=trained.steps,
-        model=model,
-        weight_change=trained.weight_change,
-        generated_tokens=sum(row.tokens for row in steps),
-        reward_first=sum(row.reward for row in steps[:window]) / window,
-        reward_last=sum(row.reward for row in steps[-window:]) / window,
-        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
-        success=mean_known(row.success for row in steps),
-        progress=mean_known(row.progress for row in steps),
-        seconds={
+    common: dict[str, Any] = {
+        "spec_hash": spec.identity(),
+        "stage": spec.stage,
+        "steps": trained.steps,
+        "model": model,
+        "weight_change": trained.weight_change,
+        "seconds": {
             "start_up": clock.start_up,
             "generation": clock.generation,
             "training": total - clock.start_up - clock.generation - clock.saving,
             "saving": clock.saving,
             "total": total,
         },
-        attempt=number(attempt),
-        resumed_from_step=trained.resumed_from_step,
-        exact=record.exact,
-        micro_batch=None if record.micro_batch == spec.micro_batch else record.micro_batch,
-        earlier=tuple(
+        "attempt": number(attempt),
+        "resumed_from_step": trained.resumed_from_step,
+        "tripped": trained.tripped,
+        "warnings": trained.warnings,
+        "exact": record.exact,
+        "micro_batch": None if record.micro_batch == spec.micro_batch else record.micro_batch,
+        "earlier": tuple(
             EarlierAttempt(attempt=number(other), outcome="lost" if (end := read_end(other)) is None else end.outcome)
             for other in attempts(attempt.parent)
             if other != attempt
         ),
-        passed_over=record.passed_over,
+        "passed_over": record.passed_over,
+    }
+    if isinstance(spec, SftSpec):
+        shown = history_rows(attempt, SftMetrics)
+        first, last = _ends([row.loss for row in shown])
+        tokens = sum(row.tokens for row in shown)
+        return SftResult(**common, loss_first=first, loss_last=last, answer_tokens=tokens)
+    steps = history(attempt)
+    first, last = _ends([row.reward for row in steps])
+    return StageResult(
+        **common,
+        generated_tokens=sum(row.tokens for row in steps),
+        reward_first=first,
+        reward_last=last,
+        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
+        success=mean_known(row.success for row in steps),
+        progress=mean_known(row.progress for row in steps),
     )
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Means over the first and over the last fifth."""
+    window = max(1, len(values) // 5)
+    return sum(values[:window]) / window, sum(values[-window:]) / window
 
 
 @contextmanager

@@ -239,6 +239,29 @@ def test_a_stage_without_any_signal_does_not_end_the_run(tmp_path: Path, profile
     assert run.read("result.json")["champion"]["stage"] == -1
 
 
+def test_a_stage_that_a_tripwire_stops_is_rolled_back_and_the_next_evidence_names_it(
+    tmp_path: Path, profile: Path
+) -> None:
+    armed = yaml.safe_load(profile.read_text())
+    armed["grpo"]["tripwires"] = {"window": 2, "clipped_above": None, "gradient_norm_above": 1e-8}
+    (tmp_path / "armed.yaml").write_text(yaml.safe_dump(armed))
+    config = tmp_path / "settings.yaml"
+    config.write_text(settings_text(tmp_path / "armed.yaml", designer="self"))
+    root = tmp_path / "run"
+    said = finish(start(tmp_path, "--config", config, "--run-dir", root))
+    run = RunDir(root)
+    for stage in ("000", "001"):
+        result, decision = run.read(f"stages/{stage}/result.json"), run.read(f"stages/{stage}/decision.json")
+        assert (result["steps"], result["tripped"]["wire"]) == (2, "gradient_norm_above")
+        assert (decision["accepted"], decision["current"]["stage"]) == (False, -1)
+        assert decision["reason"] == f"stopped by a tripwire: {decision['stopped']}"
+        assert decision["after"]["n"] > 0, "what became of it is on record"
+    stopped = run.read("stages/000/decision.json")["stopped"]
+    assert stopped.startswith("gradient_norm_above 1e-08 was crossed at step 2: ")
+    assert run.read("stages/001/evidence.json")["stopped"] == stopped
+    assert "stopped early, gradient_norm_above" in said
+
+
 def test_a_person_approves(tmp_path: Path, profile: Path) -> None:
     config = tmp_path / "settings.yaml"
     loose = {"g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0}}

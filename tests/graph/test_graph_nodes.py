@@ -20,7 +20,7 @@ from agents.gates import g8_calibration
 from agents.structured import RoleFailure
 from envsim.api import YieldError
 from envsim.documents import DocumentError
-from graph import gating, nodes, review
+from graph import gating, nodes, review, tasks
 from graph.acceptance import Comparison, Judgement
 from graph.drive import drive
 from graph.prepare import prepare
@@ -29,13 +29,15 @@ from graph.session import new_work
 from graph.settings import RunSettings, SettingsError
 from graph.speaking import recorded
 from graph.state import Pointer, RunState
+from graph.summary import token_table
 from graph.timing import Clock
 from graph.training import interruption_line, resumption_lines, stage_result
-from graph.work import Work, thinned
+from graph.work import Work, start_pointer, thinned
 from trainer.metrics import StepMetrics, append
 from trainer.spec import StageResult
 from trainer.stage import StageError
 from trainer.statistics import PairedChange
+from trainer.training_settings import SelectionSettings
 
 NOISY = ParityConfig(short=Cell(noise_ratio=1.0))
 """A configuration that the second environment refuses to generate."""
@@ -48,7 +50,9 @@ def work(tmp_path: Path, profile: Path) -> Work:
 
 
 def state(stage: int) -> RunState:
-    return RunState(stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0)
+    return RunState(
+        stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0, current=pointer(-1)
+    )
 
 
 @pytest.mark.parametrize("word", [True, False])
@@ -230,6 +234,37 @@ def test_bad_predictions_cost_one_stage_and_not_the_rest_of_the_run(
     assert not passes(7)
 
 
+def test_tasks_are_chosen_by_a_probe_once_and_its_tokens_are_booked(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = work.profile
+    config = ParityConfig().model_dump(mode="json")
+    work.run.write("stages/000/config.json", config)
+    start = start_pointer(work, 0.0)
+    nodes.dataset(RunState(**{**state(0), "current": start}), work)
+    drawn = work.run.read("stages/000/dataset.json")
+    assert "selection" not in drawn
+
+    work.profile = plain.model_copy(update={"selection": SelectionSettings(samples=2, oversampling=4)})
+    nodes.dataset(RunState(**{**state(0), "current": start}), work)
+    chosen = work.run.read("stages/000/dataset.json")
+    found = chosen["selection"]
+    assert (found["needed"], found["candidates"]) == (drawn["n"], 4 * drawn["n"])
+    assert (chosen["n"], chosen["measurement"]["n"]) == (drawn["n"], 4 * drawn["n"])
+    assert found["applied"]
+    assert found["effective_after"] > found["effective_before"]
+    assert chosen["sha256"] != drawn["sha256"]
+    assert token_table(work.run, [])["probes"] == found["tokens"] > 0
+    assert [event["kept"] for event in work.run.events() if event["event"] == "selected"] == [found["kept"]]
+
+    def asked(*_: Any, **__: Any) -> None:
+        raise AssertionError("the choice was made before")
+
+    monkeypatch.setattr(tasks, "select", asked)
+    nodes.dataset(RunState(**{**state(0), "current": start}), work)
+    assert work.run.read("stages/000/dataset.json") == chosen
+
+
 def test_an_initial_configuration_that_cannot_be_generated_is_an_error(work: Work) -> None:
     work.run.write("initial.json", NOISY.model_dump())
     work.run.write("stages/000/config.json", NOISY.model_dump())
@@ -274,9 +309,8 @@ def test_a_set_cannot_be_thinner_than_its_cells() -> None:
 def test_what_interrupted_a_stage_is_told_of() -> None:
     event = {"event": "attempt_ended", "attempt": "attempt-1", "outcome": "stale_heartbeat", "detail": "no heartbeat"}
     assert interruption_line(event).startswith("attempt-1 ended: stale_heartbeat, no heartbeat; another goes on")
-    figures = dict.fromkeys(StageResult.model_fields, 0) | {"seconds": {}, "spec_hash": "", "exact": True}
-    plain = figures | {"model": {"path": "m", "sha256": "0"}, "schema_version": 1, "earlier": (), "passed_over": ()}
-    plain |= {"micro_batch": None}
+    figures = {name: 0 for name, field in StageResult.model_fields.items() if field.is_required()}
+    plain = figures | {"seconds": {}, "spec_hash": "", "model": {"path": "m", "sha256": "0"}}
     assert resumption_lines(StageResult.model_validate(plain)) == []
     passed = {"path": "attempt-1/checkpoint-2", "fault": "missing_file", "detail": "optimizer.pt is missing"}
     told = StageResult.model_validate(plain | {"exact": False, "micro_batch": 4, "passed_over": [passed]})

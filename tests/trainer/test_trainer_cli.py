@@ -66,7 +66,7 @@ def test_evaluate_can_sample(profile: str, tiny: ModelRef, tmp_path: Path) -> No
 def test_the_protocol_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     schemas = json.loads(capsys.readouterr().out)
-    assert list(schemas) == ["StageSpec", "StageResult", "EvalReport"]
+    assert list(schemas) == ["StageSpec", "StageResult", "SftSpec", "SftResult", "EvalReport"]
     assert main(["schema", "EvalReport"]) == 0
     assert json.loads(capsys.readouterr().out) == schemas["EvalReport"] == EvalReport.model_json_schema()
     with pytest.raises(SystemExit, match="2"):

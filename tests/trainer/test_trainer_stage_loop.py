@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from trainer.dataset import write_dataset
 from trainer.grpo import grpo_config
 from trainer.metrics import read_attempt
 from trainer.profile import load_profile
-from trainer.spec import GenerationSettings, LoraSettings, ModelRef, StageSpec
+from trainer.spec import GenerationSettings, ModelRef, StageSpec
 from trainer.stage import StageError, StageInputError, run_stage
 
 pytestmark = pytest.mark.loop
@@ -129,14 +128,3 @@ def test_every_profile_makes_a_valid_trl_configuration(name: str, tmp_path: Path
     assert config.use_vllm == (profile.rollouts.kind == "vllm_colocate")
     assert config.bf16 == profile.grpo.bf16
     assert (config.top_p, config.top_k, config.min_p) == (1.0, 0, None)
-
-
-def test_lora_without_its_package_is_bad_input(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
-    if find_spec("peft") is not None:
-        result = run_stage(make_spec(lora=LoraSettings(rank=4, alpha=8)), tmp_path / "000")
-        assert set(load_file(Path(result.model.path) / "model.safetensors")) == set(
-            load_file(Path(make_spec().init_model.path) / "model.safetensors")
-        )
-        return
-    with pytest.raises(StageInputError, match="needs peft"):
-        run_stage(make_spec(lora=LoraSettings()), tmp_path / "000")

@@ -6,6 +6,7 @@ An untrained model over bytes is right about half the time, so GRPO has a signal
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -49,6 +50,12 @@ class Toy:
     def prompt(self, instance: ToyInstance, style: Style) -> list[Message]:
         text = f"say {instance.number}"
         return [{"role": "user", "content": text if style == "compact" else text + " please"}]
+
+    def reference_answer(self, instance: ToyInstance, style: Style) -> str:
+        return "b" if style == "compact" else "b" * (instance.number + 1)
+
+    def demonstration(self, _: ToyInstance, __: Style, seed: int, careless: float = 0.0) -> str:
+        return random.Random(seed).choice("bdfhjl") + ("!" if careless == 0 else "")
 
     def score(self, instance: ToyInstance, answer: str) -> Verdict:
         assert isinstance(instance, ToyInstance)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from pydantic import Field
 
-from trainer.spec import Frozen, StageSpec
+from trainer.spec import AnySpec, Frozen, StageSpec
 
 
 class LaunchError(RuntimeError):
@@ -68,9 +68,9 @@ class Launcher(Protocol):
         ...
 
 
-def stage_resources(spec: StageSpec) -> Resources:
+def stage_resources(spec: AnySpec) -> Resources:
     """Threads and GPUs of all processes of a stage, its server's included."""
     if spec.device == "cpu":
         return Resources(cpus=spec.threads * spec.processes)
-    served = spec.rollouts.gpus if spec.rollouts.kind == "vllm_server" else 0
+    served = spec.rollouts.gpus if isinstance(spec, StageSpec) and spec.rollouts.kind == "vllm_server" else 0
     return Resources(cpus=spec.threads * spec.processes, gpus=spec.processes + served)

@@ -1,0 +1,302 @@
+"""One supervised stage: a policy is shown the environment's demonstrations of its tasks. Only the worker imports it.
+
+The rows are the tokens that GRPO and evaluation see: the prompt as `trainer.decoding` renders it, then the answer and
+the token that ends it; the loss falls on the answer alone. For that a plain transformers Trainer is enough. TRL's
+SFTTrainer would render prompt and answer through the chat template as one conversation, and there templates differ from
+what they give as a prompt to be answered (Qwen3's empty thought is one case); and importing TRL takes seconds.
+
+All steps are one pass over rows that are laid out beforehand: every task once, in an order of its own, with a
+demonstration drawn anew, then every task again. So a stage that goes on from a checkpoint sees what it would have seen.
+"""
+
+# ruff: noqa: ARG002 - the signatures are those of TrainerCallback.
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import set_seed  # type: ignore[import-untyped]
+from torch.utils.data import Dataset
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from envsim.api import Environment, EnvsimError, Instance
+from envsim.registry import get
+from trainer import checkpoint
+from trainer.attempts import number
+from trainer.checkpoint import CheckpointError, load, stop_tokens
+from trainer.dataset import DatasetError, read_dataset
+from trainer.decoding import encode
+from trainer.draining import Drain
+from trainer.lengths import check_room
+from trainer.metrics import SftMetrics, append, beat
+from trainer.resume import mark_complete
+from trainer.rollouts import Clock
+from trainer.spec import SftSpec, canonical_hash
+from trainer.trained import Trained, TrainingError, TrainingInputError, lora_config, optional, save_moved
+
+IGNORED = -100
+Row = tuple[list[int], list[int]]
+"""Tokens of the prompt, and of the answer with its end."""
+
+
+def train_sft(spec: SftSpec, attempt: Path, output: Path, *, resume: Path | None, started: float) -> Trained:
+    """Train the stage and save its model to ``output`` in float32; arguments as `trainer.grpo.train` has them.
+
+    Raises:
+        TrainingInputError: the spec names a model, dataset or environment that is not as it says.
+        TrainingError: fewer steps than asked for, or weights that did not move.
+    """
+    torch.set_num_threads(spec.threads)
+    set_seed(spec.seed)
+    try:
+        environment = get(spec.environment)
+        instances = read_dataset(environment, spec.dataset)
+        checkpoint.verify(spec.init_model)
+        model, tokenizer = load(spec.init_model, device=spec.device)
+        warnings = check_room(environment, instances, spec.style, tokenizer, spec.generation.max_new_tokens)
+    except (EnvsimError, DatasetError, CheckpointError) as error:
+        raise TrainingInputError(str(error)) from error
+    for warning in warnings:
+        print(f"warning: {warning}", flush=True)
+    trained: Any = model
+    if spec.lora is not None:
+        trained = optional("peft", "lora").get_peft_model(model, lora_config(spec.lora))
+    clock = Clock()
+    trainer = DemonstrationTrainer(
+        model=trained,
+        args=arguments(spec, attempt),
+        train_dataset=Demonstrations(spec, environment, instances, tokenizer, answer_end(model, tokenizer)),
+        data_collator=Collator(tokenizer.pad_token_id),
+    )
+    trainer.add_callback(SftReporter(attempt, clock, started, trainer))
+    # Every step is laid out beforehand, so any may be the last before a checkpoint.
+    drain = Drain(window=1)
+    trainer.add_callback(drain)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    ended = Trained(
+        steps=trainer.state.global_step,
+        weight_change=None,
+        resumed_from_step=None if resume is None else number(resume),
+        warnings=tuple(warnings),
+        clock=clock,
+    )
+    if drain.asked and not ended.finished(spec.steps):
+        return ended
+    if trainer.state.global_step != spec.sft.steps:
+        raise TrainingError(f"training ended after {trainer.state.global_step} steps, expected {spec.sft.steps}")
+    saving = time.monotonic()
+    source = Path(spec.init_model.path)
+    unwrapped = trainer.accelerator.unwrap_model(trainer.model)
+    change = save_moved(unwrapped, source, output, steps=spec.sft.steps, tripped=None)
+    clock.saving += time.monotonic() - saving
+    return replace(ended, weight_change=change)
+
+
+def arguments(spec: SftSpec, output: Path) -> TrainingArguments:
+    """transformers' configuration of the stage."""
+    sft = spec.sft
+    micro = sft.micro_batch or sft.batch
+    return TrainingArguments(
+        output_dir=str(output),
+        max_steps=sft.steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=sft.batch // micro,
+        train_sampling_strategy="sequential",
+        learning_rate=sft.learning_rate,
+        lr_scheduler_type=sft.schedule,
+        warmup_steps=sft.warmup_steps,
+        weight_decay=0.0,
+        optim="adamw_torch_fused",
+        max_grad_norm=sft.max_grad_norm,
+        seed=spec.seed,
+        bf16=sft.bf16,
+        gradient_checkpointing=sft.gradient_checkpointing,
+        use_cpu=spec.device == "cpu",
+        remove_unused_columns=False,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=spec.device == "cuda",
+        save_strategy="steps",
+        save_steps=sft.save_every,
+        save_total_limit=2,
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+def answer_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that ends an answer: of those at which decoding stops the one that the chat template closes with.
+
+    The tokenizer's own end of sequence may be another, as it is SmolLM2's that came as GGUF.
+    """
+    stops = stop_tokens(model, tokenizer)
+    said = [{"role": "user", "content": "plan"}, {"role": "assistant", "content": "plan"}]
+    rendered: Any = tokenizer.apply_chat_template(said, tokenize=True, return_dict=True)
+    closing = [token for token in rendered["input_ids"] if token in stops]
+    end: int = closing[-1] if closing else tokenizer.eos_token_id
+    return end
+
+
+class Demonstrations(Dataset[Row]):
+    """The rows of all steps, made when they are asked for; a row depends on the spec and its place alone."""
+
+    def __init__(
+        self,
+        spec: SftSpec,
+        environment: Environment,
+        instances: Sequence[Instance],
+        tokenizer: PreTrainedTokenizerBase,
+        end: int,
+    ) -> None:
+        self._spec = spec
+        self._environment = environment
+        self._instances = instances
+        self._tokenizer = tokenizer
+        self._end = end
+        self._order = self._laid_out()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, place: int) -> Row:
+        turn, index = self._order[place]
+        instance, style = self._instances[index], self._spec.style
+        seed = int(canonical_hash([self._spec.seed, turn, index])[:12], 16)
+        answer = self._environment.demonstration(instance, style, seed, self._spec.sft.careless)
+        prompt = self._environment.prompt(instance, style)
+        [prompt_ids] = encode(self._tokenizer, [prompt], self._spec.generation.chat_template_kwargs)
+        answer_ids: list[int] = list(self._tokenizer(answer, add_special_tokens=False)["input_ids"])
+        return prompt_ids, [*answer_ids, self._end]
+
+    def _laid_out(self) -> list[tuple[int, int]]:
+        """(turn, index of the task) by place; within a step short prompts come first, so that little is padded."""
+        n, batch, steps = len(self._instances), self._spec.sft.batch, self._spec.sft.steps
+        length = [
+            sum(len(message["content"]) for message in self._environment.prompt(instance, self._spec.style))
+            for instance in self._instances
+        ]
+        turns = -(-steps * batch // n)
+        rng = np.random.default_rng(self._spec.seed)
+        places = [(turn, int(index)) for turn in range(turns) for index in rng.permutation(n)]
+        return [
+            one
+            for start in range(0, steps * batch, batch)
+            for one in sorted(places[start : start + batch], key=lambda place: length[place[1]])
+        ]
+
+
+class Collator:
+    """Rows as tensors, padded on the left so that all answers end together."""
+
+    def __init__(self, pad_token: int) -> None:
+        self._pad = pad_token
+
+    def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+        width = max(len(prompt) + len(answer) for prompt, answer in rows)
+        ids = torch.full((len(rows), width), self._pad)
+        mask = torch.zeros(len(rows), width, dtype=torch.long)
+        labels = torch.full((len(rows), width), IGNORED)
+        for row, (prompt, answer) in enumerate(rows):
+            whole = torch.tensor([*prompt, *answer])
+            ids[row, width - len(whole) :] = whole
+            mask[row, width - len(whole) :] = 1
+            labels[row, width - len(answer) :] = whole[len(prompt) :]
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+class DemonstrationTrainer(Trainer):
+    """Mean cross entropy over the answer tokens of a whole step. Logits are formed only where answers stand."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # The loss below divides by the tokens of all micro-batches; the trainer must not divide again.
+        self.model_accepts_loss_kwargs = True
+        self.answer_tokens = 0
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        mask, labels = inputs["attention_mask"], inputs["labels"]
+        kept = int((labels != IGNORED).sum(dim=1).max())
+        outputs = model(
+            input_ids=inputs["input_ids"],
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            # One more, because the token before an answer foretells its first.
+            logits_to_keep=kept + 1,
+        )
+        targets = labels[:, -kept:].flatten()
+        logits = outputs.logits[:, :-1].flatten(end_dim=1).float()
+        loss = torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+        count = int((targets != IGNORED).sum())
+        self.answer_tokens += count
+        loss = loss / (count if num_items_in_batch is None else num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+
+class SftReporter(TrainerCallback):
+    """Writes a metrics line and a heartbeat a step, and marks checkpoints that are whole."""
+
+    def __init__(self, attempt: Path, clock: Clock, started: float, trainer: DemonstrationTrainer) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._started = started
+        self._trainer = trainer
+        self._began = 0.0
+        self._counted = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._clock.start_up = time.time() - self._started
+        beat(self._attempt, "train", state.global_step)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._began = time.monotonic()
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        logs: dict[str, float] = kwargs["logs"]
+        # The last log of a training run is its summary.
+        if "loss" not in logs:
+            return
+        tokens, self._counted = self._trainer.answer_tokens - self._counted, self._trainer.answer_tokens
+        append(
+            self._attempt,
+            SftMetrics(
+                step=state.global_step,
+                steps=state.max_steps,
+                time=round(time.time(), 3),
+                loss=logs["loss"],
+                tokens=tokens,
+                gradient_norm=logs.get("grad_norm", 0.0),
+                learning_rate=logs["learning_rate"],
+                seconds=time.monotonic() - self._began,
+            ),
+        )
+        beat(self._attempt, "train", state.global_step)
+        self._clock.saving_since = time.monotonic()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        mark_complete(self._attempt / f"checkpoint-{state.global_step}", SftMetrics)
+        beat(self._attempt, "train", state.global_step)
+        self._clock.saving += time.monotonic() - self._clock.saving_since

@@ -1,0 +1,100 @@
+"""Tripwires: figures of a running stage that say it is going wrong, before its evaluation does.
+
+A stage that crosses one is stopped at the end of that step, with its checkpoint, and its result names the wire. What is
+judged are the metrics of all steps that led to where it is, so that one that goes on from a checkpoint is stopped where
+it would have been in one go.
+"""
+
+# ruff: noqa: ARG002 - the signatures are those of TrainerCallback.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from trainer.metrics import StepMetrics, read_attempt
+from trainer.resume import history
+from trainer.spec import Trip, Tripwires
+
+
+def judge(rows: Sequence[StepMetrics], wires: Tripwires) -> Trip | None:
+    """The wire that the last of the steps crossed, if any; the first in the order of the settings.
+
+    ``rows`` are all steps of the stage up to now. A figure that is no finite number crosses its wire at once, others as
+    means once there are steps enough.
+    """
+    for wire, figure, crossed in _figures(rows, wires):
+        threshold = getattr(wires, wire)
+        if threshold is not None and crossed:
+            known = figure if math.isfinite(figure) else None
+            return Trip(wire=wire, step=rows[-1].step, figure=known, threshold=threshold)
+    return None
+
+
+def _figures(rows: Sequence[StepMetrics], wires: Tripwires) -> Iterator[tuple[str, float, bool]]:
+    """Wire, figure, and whether it is crossed; comparisons are written so that one with NaN counts as crossed."""
+    window = wires.window
+
+    def recent(name: str) -> float | None:
+        """The mean over the last window; None while the stage is shorter than that and all is finite."""
+        values = [value for row in rows[-window:] if (value := getattr(row, name)) is not None]
+        return _mean(values) if values and (len(rows) >= window or not math.isfinite(values[-1])) else None
+
+    if (entropy := recent("entropy")) is not None and wires.entropy_below is not None:
+        yield "entropy_below", entropy, not entropy >= wires.entropy_below
+    if len(rows) > window and wires.length_growth is not None:
+        growth = _mean([row.length for row in rows[-window:]]) / max(_mean([row.length for row in rows[:window]]), 1.0)
+        yield "length_growth", growth, not growth <= wires.length_growth
+    for wire, name in (("clipped_above", "clipped"), ("kl_above", "kl"), ("gradient_norm_above", "gradient_norm")):
+        bound = getattr(wires, wire)
+        if bound is not None and (figure := recent(name)) is not None:
+            yield wire, figure, not figure <= bound
+    if len(rows) >= 2 * window and wires.reward_share is not None:
+        rewards = [row.reward for row in rows]
+        best = max(_mean(rewards[end - window : end]) for end in range(window, len(rows) - window + 1))
+        # Where nothing was ever earned there is nothing to lose.
+        if best > 0:
+            share = _mean(rewards[-window:]) / best
+            yield "reward_share", share, not share >= wires.reward_share
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+class Watch(TrainerCallback):
+    """Stops the stage at the end of the step that crosses a wire, and has that step's checkpoint saved.
+
+    Must stand behind the callback that writes the metrics.
+    """
+
+    def __init__(self, attempt: Path, wires: Tripwires, resumed_from_step: int | None) -> None:
+        self._attempt = attempt
+        self._wires = wires
+        first = resumed_from_step or 0
+        self._rows = [row for row in history(attempt) if row.step <= first]
+        self._read = len(read_attempt(attempt))
+        self.trip = judge(self._rows, wires) if self._rows else None
+        """Set at once if the checkpoint to go on from is the one at which the stage was stopped."""
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        new = read_attempt(self._attempt, skip=self._read)
+        self._read += len(new)
+        self._rows += new
+        if new:
+            self.trip = judge(self._rows, self._wires)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # One process writes the metrics; all must stop at the same step, or those that go on wait for ever.
+            told = [self.trip]
+            torch.distributed.broadcast_object_list(told, src=0)
+            self.trip = told[0]
+        if self.trip is not None:
+            control.should_training_stop = control.should_save = True
+        return control
