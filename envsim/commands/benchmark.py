@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
             options.verdicts.write_text("".join(lines), encoding="utf-8")
         name = options.name or ("stdin" if options.score == "-" else Path(options.score).stem)
         result = score(options.set, found, verdicts, name, partial=options.partial)
-        print(result.model_dump_json(indent=1) if options.json else as_text(result))
+        print(json.dumps(result.model_dump(mode="json"), indent=1) if options.json else as_text(result))
 
 
 def _answers(source: str) -> Iterator[tuple[str, AnswerRow]]:

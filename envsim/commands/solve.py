@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
@@ -43,6 +44,7 @@ def run(options: argparse.Namespace) -> None:
         return
     for where, instance in each_instance(options.file, options.agents):
         try:
-            print(certified(instance, options.node_limit).model_dump_json())
+            answer = certified(instance, options.node_limit)
+            print(json.dumps(answer.model_dump(mode="json"), separators=(",", ":")))
         except EnvsimError as error:
             raise EnvsimError(f"{where}: {error}") from error
