@@ -83,7 +83,33 @@ class _Pool(ProcessPoolExecutor):
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold SIGINT back: a process that is started meanwhile never sees one before ``_begin``."""
+    """Hold signals back while processes are started: no process is left half started, and none sees a SIGINT before
+    ``_begin``."""
+    with _deferred(), _blocked():
+        yield
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Call the handlers of this process afterwards. The mask does not do: libraries have threads without it."""
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    """Block SIGINT, which the started process inherits."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -99,6 +125,8 @@ def _interrupts_held() -> Iterator[None]:
 def _begin() -> None:
     """Begin a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
