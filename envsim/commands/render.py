@@ -16,6 +16,7 @@ from envsim.lake.film import film
 from envsim.lake.instance import LakeInstance
 from envsim.lake.scoring import AnswerRow
 from envsim.lake.svg import svg
+from envsim.whole import write_whole
 
 FORMATS = ("ansi", "svg", "film")
 
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is None:
         sys.stdout.write(text)
     else:
-        options.out.write_text(text, encoding="utf-8")
+        write_whole(options.out, text.encode())
         print(f"{len(text.encode())} bytes in {options.out}")
 
 

@@ -1,0 +1,38 @@
+"""Files and directories that are whole or absent: written beside their place under another name, then renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write what is to be at ``path``: a file, or a directory that is made there.
+
+    It is renamed when the block ends; whatever ends the block early, an interrupt too, leaves nothing behind. The
+    reader of a name sees the old file or the new one. Raises OSError as writing does.
+    """
+    # The process's number keeps two writers apart; the kernel's own name would have the mode 0600.
+    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    try:
+        yield draft
+        os.replace(draft, path)
+    except OSError as error:
+        if error.filename == str(draft):
+            error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        if draft.is_dir():
+            shutil.rmtree(draft)
+        else:
+            draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A file's bytes."""
+    with whole(path) as draft:
+        draft.write_bytes(data)
