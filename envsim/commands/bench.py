@@ -113,7 +113,7 @@ def lines(report: Report) -> Iterator[str]:
         yield "one core: nothing to spread generation over"
     if report.goals:
         yield ""
-        yield f"{'goal':<78}{'at least':>10}{'measured':>14}"
+        yield f"{'goals of this project':<78}{'at least':>10}{'measured':>14}"
         for goal in report.goals:
             measured = "not measured" if goal.measured is None else _number(goal.measured)
             missed = "  missed" if goal.met is False else ""

@@ -12,8 +12,10 @@ from pydantic import BaseModel
 
 from envsim.api import EnvsimError, Style
 from envsim.commands import Commands, described
-from envsim.commands.reading import SOURCE, documents, instances, validated
+from envsim.commands.questions import certified
+from envsim.commands.reading import SOURCE, add_agents, documents, instances
 from envsim.commands.writing import refuse_existing
+from envsim.lake.rows import validated
 from envsim.lake.scoring import AnswerRow, as_text, grade, prompts, score
 from envsim.registry import get
 from envsim.whole import write_whole
@@ -42,7 +44,10 @@ def add(commands: Commands) -> None:
         metavar="OUT",
         help="JSONL file of answers to write that need no model: every agent on its own shortest path",
     )
-    parser.add_argument("--set", default="benchmark", metavar="SET", help=f"{SOURCE} (default: benchmark)")
+    parser.add_argument(
+        "--set", default="benchmark", metavar="SET", help=f"{SOURCE}, or a MovingAI .scen (default: benchmark)"
+    )
+    add_agents(parser)
     parser.add_argument(
         "--style", choices=get_args(Style), default="full", help="how prompts are written (default: full)"
     )
@@ -63,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
         raise EnvsimError("answers and instances cannot both come from stdin; give one of them as a file")
     # Answers first: making a set can take a minute, and a mistake in the answers should not.
     answers = [] if options.score is None else list(_answers(options.score))
-    found = instances(options.set)
+    found = instances(options.set, options.agents)
     if options.prompts is not None:
         _write(options.prompts, prompts(found, options.style))
         print(f"{len(found)} prompts in {options.prompts}")
@@ -73,6 +78,7 @@ def run(options: argparse.Namespace) -> None:
         _write(options.baseline, (AnswerRow(id=i.id, answer=a) for i, a in zip(found, alone, strict=True)))
         print(f"{len(found)} answers in {options.baseline}")
     else:
+        found = [i if i.certificate is not None else certified(i, None) for i in found]
         verdicts = grade(found, answers)
         if options.verdicts is not None:
             lines = (f'{{"id":"{id_}",{verdict.model_dump_json()[1:]}\n' for id_, verdict in verdicts.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.reading import SOURCE, add_agents, instances
 from envsim.commands.writing import FORMATS, FORMATS_HELP, check, write
@@ -25,11 +26,20 @@ def add(commands: Commands) -> None:
         "--out", type=Path, metavar="PATH", required=True, help="file or directory to write; not there yet"
     )
     parser.add_argument("--format", choices=FORMATS, default="jsonl", help=FORMATS_HELP)
+    parser.add_argument(
+        "--skip",
+        action="store_true",
+        help="with movingai: leave out instances with two goals an agent, and say how many",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, write, and say how many."""
     check(options.out, options.format)
+    if options.skip and options.format != "movingai":
+        raise EnvsimError(f"--skip goes with --format movingai; {options.format} holds all instances")
     found = instances(options.file, options.agents)
-    write(found, options.out, options.format)
-    print(f"{len(found)} instances in {options.out}")
+    kept = [instance for instance in found if instance.via is None] if options.skip else found
+    write(kept, options.out, options.format)
+    left_out = f"; {len(found) - len(kept)} with two goals an agent left out" if len(kept) < len(found) else ""
+    print(f"{len(kept)} instances in {options.out}{left_out}")

@@ -7,34 +7,14 @@ own load; a key that changes the question and is not known is refused.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, Field
 
 from envsim.api import Frozen
+from envsim.lake.rows import Cell, Layout
 
-Cell = tuple[StrictInt, StrictInt]
-Cells = Annotated[list[Cell], Field(description="A cell [row, column] for each agent")]
-
-
-class _Row(BaseModel):
-    """A row that people write."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Layout(_Row):
-    """A question: a map, and where each agent starts and ends."""
-
-    rows: list[StrictStr] = Field(description="The map: '.' free, '@' hole; all rows of one length")
-    starts: Cells
-    goals: Cells
-    via: Cells | None = Field(None, description="Each agent's first goal, to be visited before its goal")
-    name: StrictStr | None = Field(None, description="Repeated in the answer; without it the id, or file and line")
-    id: StrictStr | None = None
-    variant: Literal["disappear_at_goal"] | None = Field(
-        None, description="Agents leave the map at their goals instead of staying there; solve only"
-    )
+__all__ = ["Cell", "Judgement", "Layout", "PlannedLayout", "Solution"]
 
 
 class PlannedLayout(Layout):

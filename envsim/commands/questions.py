@@ -10,16 +10,17 @@ from __future__ import annotations
 import argparse
 from functools import cached_property
 from math import comb
-from typing import Protocol
 
 from envsim.api import EnvsimError
 from envsim.commands.lines import Layout, Solution
+from envsim.commands.reading import layout_of
 from envsim.lake.grid import Board, Cell
-from envsim.lake.instance import LakeInstance, check_layout
+from envsim.lake.instance import Certificate, LakeInstance, check_layout
 from envsim.lake.search import LimitReached, Objective, Result, Solved, Unsolvable, search
-from envsim.lake.solver import LIMIT, PAIR_LIMIT, Analysis, Limits, path_of
-from envsim.lake.verifier import verify
+from envsim.lake.solver import LIMIT, PAIR_LIMIT, Analysis, Limits, moves_of, path_of
+from envsim.lake.verifier import costs, has_wait, verify
 
+QUESTIONS = ("makespan", "sum_of_costs", "needs_wait_makespan", "needs_wait_soc")
 MAX_CELLS = 128 * 128
 MAX_AGENTS = 200
 MAX_COLLIDING = 8
@@ -28,18 +29,6 @@ MAX_JOINT_CELLS = 5 * 2**20
 """Joint cells of two agents that the solver keeps as bits, a layer a step: at worst about 1 GB and ten seconds."""
 MAX_TABLES = 11 * 2**20
 """Joint cells of all pairs together, which it keeps as numbers: five agents on 32x32. At worst about half a minute."""
-
-
-class Questions(Protocol):
-    """What ``solve`` prints about a layout; each question is answered once."""
-
-    def makespan(self) -> Result: ...
-
-    def soc(self) -> Result: ...
-
-    def needs_wait_makespan(self) -> bool | None: ...
-
-    def needs_wait_soc(self) -> bool | None: ...
 
 
 def add_node_limit(parser: argparse.ArgumentParser, least: int, also: str) -> None:
@@ -68,46 +57,114 @@ def checked(layout: Layout, where: str) -> Layout:
     return layout
 
 
-def optimal_makespan(layout: Layout, node_limit: int | None) -> int | None:
-    """None where it is open: at the limits, or where there is no plan."""
+def optimal_makespan(layout: Layout, node_limit: int | None, certificate: Certificate | None = None) -> int | None:
+    """That of the certificate, if there is one; None where it is open: at the limits, or where there is no plan."""
+    if certificate is not None and certificate.makespan is not None:
+        return certificate.makespan
     asked = None if node_limit == 0 else _asked(layout, node_limit)
     found = None if asked is None or isinstance(asked, str) else asked.makespan()
     return found.cost if isinstance(found, Solved) else None
 
 
 def certified(instance: LakeInstance, node_limit: int | None) -> LakeInstance:
-    """The instance with a new certificate. Raises EnvsimError if the makespan stays open."""
-    layout = Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via)
+    """The instance with a certificate in which what it carried stays, and what that left open is looked for.
+
+    Raises EnvsimError if the makespan stays open.
+    """
+    old = instance.certificate
+    if old is not None and (not old.solvable or None not in old.model_dump().values()):
+        return instance
+    layout = layout_of(instance)
     asked = _asked(layout, node_limit)
-    if not isinstance(asked, Analysis):
+    if isinstance(asked, str) or isinstance(asked.makespan(), LimitReached):
+        if old is not None:
+            return instance
+        if isinstance(asked, str):
+            raise EnvsimError(f"no certificate: {asked}")
+    new = asked.certificate() if isinstance(asked, Analysis) else _from_search(asked, layout)
+    return instance.model_copy(update={"certificate": new if old is None else _joined(old, new, instance.id)})
+
+
+def _from_search(asked: Searched, layout: Layout) -> Certificate:
+    """What plain joint search proves. Raises EnvsimError if the makespan stays open."""
+    makespan, soc, alone = asked.makespan(), asked.soc(), asked.analysis
+    if isinstance(makespan, LimitReached):
         raise EnvsimError(
-            f"no certificate: {asked if isinstance(asked, str) else 'the layout is too large for tables'}"
+            f"no certificate: the makespan is at least {makespan.lower_bound} after {makespan.expanded} states; raise "
+            "--node-limit"
         )
-    return instance.model_copy(update={"certificate": asked.certificate()})
+    if isinstance(makespan, Unsolvable):
+        return Certificate(solvable=False, distances=alone.distances, paths_collide=alone.collides)
+    plan = _cells(makespan, len(layout.rows[0]))
+    cheapest = soc.cost if isinstance(soc, Solved) else None
+    return Certificate(
+        solvable=True,
+        distances=alone.distances,
+        makespan=makespan.cost,
+        sum_of_costs=cheapest,
+        sum_of_costs_at_makespan=cheapest if sum(costs(layout.goals, plan)) == cheapest else None,
+        needs_wait_soc=asked.needs_wait_soc(),
+        needs_wait_makespan=asked.needs_wait_makespan(),
+        reference_has_wait=has_wait(layout.goals, plan),
+        paths_collide=alone.collides,
+        coordination_cost=None if cheapest is None else cheapest - sum(alone.distances),
+        plan=[moves_of(path) for path in plan],
+    )
 
 
-def solution(name: str, layout: Layout, node_limit: int | None) -> Solution:
-    """Everything that the contract of ``solve`` asks of a layout."""
+def _joined(old: Certificate, new: Certificate, name: str) -> Certificate:
+    """Both together, the plan with what is said of it. Raises EnvsimError if they contradict each other."""
+    mine, other = old.model_dump(), new.model_dump()
+    of_plan = ("plan", "sum_of_costs_at_makespan", "reference_has_wait")
+    for field in mine:
+        if field not in of_plan and None not in (mine[field], other[field]) and mine[field] != other[field]:
+            raise EnvsimError(
+                f"the certificate of {name} says that {field} is {mine[field]}, the solver that it is {other[field]}; "
+                "remove the certificate to have a new one"
+            )
+    better = old.sum_of_costs_at_makespan is None and new.plan is not None
+    chosen = {field: other[field] if mine[field] is None else mine[field] for field in mine}
+    return Certificate.model_validate(chosen | {field: (other if better else mine)[field] for field in of_plan})
+
+
+def solution(name: str, layout: Layout, node_limit: int | None, certificate: Certificate | None = None) -> Solution:
+    """Everything that the contract of ``solve`` asks of a layout. What a certificate says is not asked again."""
+    known = _known(certificate)
+    if certificate is not None and not certificate.solvable:
+        return Solution(name=name, status="unsolvable")
+    paths = None
+    if certificate is not None and certificate.plan is not None:
+        paths = [path_of(start, moves) for start, moves in zip(layout.starts, certificate.plan, strict=True)]
+        if None not in known.values():
+            return _told(name, known, paths, "")
     asked = _asked(layout, node_limit)
     if isinstance(asked, str):
-        return _told(name, {}, None, asked)
-    makespan = asked.makespan()
-    if isinstance(makespan, Unsolvable):
-        return Solution(name=name, status="unsolvable")
-    soc = asked.soc()
-    if isinstance(soc, Unsolvable):
-        return Solution(name=name, status="unsolvable")
-    found: dict[str, int | bool | None] = {
-        "makespan": makespan.cost if isinstance(makespan, Solved) else None,
-        "sum_of_costs": soc.cost if isinstance(soc, Solved) else None,
-        "needs_wait_makespan": asked.needs_wait_makespan(),
-        "needs_wait_soc": asked.needs_wait_soc(),
-    }
+        return _told(name, known, paths, asked)
     said = ["the node limit"]
-    for objective, result in (("makespan", makespan), ("sum of costs", soc)):
-        if isinstance(result, LimitReached):
-            said.append(f"{objective} at least {result.lower_bound} after {result.expanded} states")
-    return _told(name, found, _paths(asked, layout), ", ".join(said))
+    for question, objective, answer in (
+        ("makespan", "makespan", asked.makespan),
+        ("sum_of_costs", "sum of costs", asked.soc),
+    ):
+        if known[question] is None:
+            result = answer()
+            if isinstance(result, Unsolvable):
+                return Solution(name=name, status="unsolvable")
+            if isinstance(result, LimitReached):
+                said.append(f"{objective} at least {result.lower_bound} after {result.expanded} states")
+            else:
+                known[question] = result.cost
+    for question, wait in (
+        ("needs_wait_makespan", asked.needs_wait_makespan),
+        ("needs_wait_soc", asked.needs_wait_soc),
+    ):
+        if known[question] is None:
+            known[question] = wait()
+    return _told(name, known, paths or _paths(asked, layout), ", ".join(said))
+
+
+def _known(certificate: Certificate | None) -> dict[str, int | bool | None]:
+    """The answers of a certificate by question."""
+    return {question: None if certificate is None else getattr(certificate, question) for question in QUESTIONS}
 
 
 def _beyond(layout: Layout) -> str | None:
@@ -124,7 +181,7 @@ def _beyond(layout: Layout) -> str | None:
     return None
 
 
-def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
+def _asked(layout: Layout, node_limit: int | None) -> Analysis | Searched | str:
     """Who answers about a layout, or why nobody does."""
     beyond = _beyond(layout)
     if beyond is not None:
@@ -143,14 +200,14 @@ def _asked(layout: Layout, node_limit: int | None) -> Questions | str:
         return analysis
     if via is not None:
         return f"two agents with via cells on {cells} cells; the solver takes at most {int(MAX_JOINT_CELLS**0.5)}"
-    return Searched(board, layout, starts, goals, node_limit or LIMIT)
+    return Searched(analysis, layout, node_limit or LIMIT)
 
 
 class Searched:
     """Plain joint search, also for the variant in which agents leave the map at their last arrival."""
 
-    def __init__(self, board: Board, layout: Layout, starts: list[int], goals: list[int], limit: int) -> None:
-        self._board, self._layout, self._starts, self._goals, self._limit = board, layout, starts, goals, limit
+    def __init__(self, analysis: Analysis, layout: Layout, limit: int) -> None:
+        self.analysis, self._layout, self._limit = analysis, layout, limit
 
     @cached_property
     def _optimal(self) -> dict[Objective, Result]:
@@ -177,17 +234,18 @@ class Searched:
 
     def _search(self, objective: Objective, *, waits: bool = True, most: int | None = None) -> Result:
         disappear = self._layout.variant is not None
-        ends = (self._board, self._starts, self._goals, objective)
+        alone = self.analysis
+        ends = (alone.board, alone.starts, alone.goals, objective)
         found = search(*ends, limit=self._limit, waits=waits, most=most, disappear=disappear)
         if isinstance(found, Solved) and not disappear:
             layout = self._layout
-            verdict = verify(layout.rows, layout.starts, layout.goals, _cells(found, self._board.columns))
+            verdict = verify(layout.rows, layout.starts, layout.goals, _cells(found, alone.board.columns))
             if not verdict.valid:
                 raise EnvsimError(f"the solver's plan for {objective} {found.cost} is {verdict}: this is a defect")
         return found
 
 
-def _paths(asked: Questions, layout: Layout) -> list[list[Cell]] | None:
+def _paths(asked: Analysis | Searched, layout: Layout) -> list[list[Cell]] | None:
     """A plan of optimal makespan, else one of optimal sum of costs, else None."""
     makespan, soc = asked.makespan(), asked.soc()
     if isinstance(asked, Analysis) and isinstance(makespan, Solved):
@@ -199,8 +257,7 @@ def _paths(asked: Questions, layout: Layout) -> list[list[Cell]] | None:
 
 def _told(name: str, found: dict[str, int | bool | None], paths: list[list[Cell]] | None, reason: str) -> Solution:
     """Solved if every question has its answer, else ``limit`` with what is open."""
-    questions = ("makespan", "sum_of_costs", "needs_wait_makespan", "needs_wait_soc")
-    left = [question for question in questions if found.get(question) is None]
+    left = [question for question in QUESTIONS if found.get(question) is None]
     if paths is None:
         left.append("paths")
     status = {"status": "limit", "open": left, "reason": reason} if left else {"status": "solved"}

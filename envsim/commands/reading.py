@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
-from envsim.api import EnvsimError
-from envsim.commands.lines import Layout
+from envsim.api import SPLITS, EnvsimError
+from envsim.commands import progress
 from envsim.documents import DocumentError, parse_json
 from envsim.formats.movingai import read_scenario
 from envsim.lake import sets
-from envsim.lake.instance import Labels, LakeInstance, make_instance
-from envsim.lake.solver import MOVES, path_of
-from envsim.lake.verifier import verify
+from envsim.lake.instance import Certificate, LakeInstance
+from envsim.lake.rows import Layout, instance_of, is_certified, shown, validated
 
 MAX_LINE = 16 * 2**20
 """Most bytes of a line of JSONL, or of a JSON document of many lines."""
 LISTS = ("instances", "cases")
 """Keys under which a document may hold its rows."""
-JSON_SOURCE = "file of JSON or JSONL, or '-' for stdin"
+JSON_SOURCE = "file of JSON or JSONL, the directory of a dataset, or '-' for stdin"
 SOURCE = f"{JSON_SOURCE}, or the name of a set ({', '.join(sets.NAMES)})"
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 def documents(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -41,34 +36,15 @@ def documents(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     A line may hold an object, a list of objects, or an object with such a list as ``instances`` or ``cases``; so may a
     whole document of many lines. Raises EnvsimError or DocumentError, also if there is no object at all.
     """
-    empty = True
-    with _opened(source) as (label, file):
-        for where, value in _values(label, file):
-            for row in _rows(value, where):
-                empty = False
-                yield row
-    if empty:
-        raise EnvsimError(f"{label} is empty; expected a JSON object a line")
-
-
-def validated(model: type[Model], data: Mapping[str, Any], where: str) -> Model:
-    """The row as data. Raises EnvsimError: where, which field, what was expected, what it is."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise EnvsimError(_problem(error, where)) from error
-
-
-def _problem(error: ValidationError, where: str) -> str:
-    """The first thing that is wrong with a row, in one line."""
-    problem = error.errors()[0]
-    field = "".join(f"{part}: " for part in [".".join(map(str, problem["loc"]))] if part)
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] in ("tuple_type", "too_long") or (problem["type"] == "missing" and field[-3:-2].isdigit()):
-        message = "expected a cell [row, column]"
-    given = problem["input"]
-    shown = "" if problem["type"] == "missing" or isinstance(given, dict) else f" (got {_shown(given)})"
-    return f"{where}: {field}{message}{shown}"
+    for path in _files(source):
+        empty = True
+        with _opened(path) as (label, file):
+            for where, value in _values(label, file):
+                for row in _rows(value, where):
+                    empty = False
+                    yield row
+        if empty:
+            raise EnvsimError(f"{label} is empty; expected a JSON object a line")
 
 
 def add_agents(parser: argparse.ArgumentParser) -> None:
@@ -81,24 +57,45 @@ def add_agents(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def layouts(source: str, agents: int | None = None) -> Iterator[tuple[str, str, Layout]]:
-    """(where, name, layout) of every row of a set, of a source of ``documents``, or of a MovingAI scenario.
+class Asked(NamedTuple):
+    """A question, where it stands, its name in the answer, and what was proved of it before."""
 
-    Maps and ends are not checked here, but for a scenario's.
+    where: str
+    name: str
+    layout: Layout
+    certificate: Certificate | None = None
+
+
+def layouts(source: str, agents: int | None = None) -> Iterator[Asked]:
+    """Every row of a set, of a source of ``documents``, or of a MovingAI scenario.
+
+    Maps and ends of bare layouts are not checked here; what instances say of themselves is.
     """
     if source in sets.NAMES or Path(source).suffix == ".scen":
-        for instance in instances(source, agents):
+        for where, instance in each_instance(source, agents):
             name = instance.id if source in sets.NAMES else Path(source).name
-            yield (
-                source,
-                name,
-                Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via),
-            )
+            yield Asked(where, name, layout_of(instance), instance.certificate)
         return
     _refuse_agents(source, agents)
     for where, data in documents(source):
         layout = validated(Layout, data, where)
-        yield where, name_of(layout, where), layout
+        yield Asked(where, name_of(layout, where), layout, carried(data, where))
+
+
+def carried(data: dict[str, Any], where: str) -> Certificate | None:
+    """The certificate of a row that has one; a variant's rules are others than those it was proved for.
+
+    Raises EnvsimError if what an instance says of itself does not fit its layout.
+    """
+    if not is_certified(data):
+        return None
+    certificate = instance_of(data, where).certificate
+    return None if data.get("variant") is not None else certificate
+
+
+def layout_of(instance: LakeInstance) -> Layout:
+    """The question that an instance is."""
+    return Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via)
 
 
 def name_of(layout: Layout, where: str) -> str:
@@ -121,10 +118,34 @@ def each_instance(source: str, agents: int | None = None) -> Iterator[tuple[str,
         return
     _refuse_agents(source, agents)
     if source in sets.NAMES:
-        yield from ((source, instance) for instance in sets.frozen_set(source))
+        yield from ((source, instance) for instance in frozen(source))
         return
     for where, data in documents(source):
-        yield where, _instance(data, where)
+        yield where, instance_of(data, where)
+
+
+def frozen(name: str) -> list[LakeInstance]:
+    """A frozen set by name. Where it must be made first, which takes a while, that is said on stderr."""
+    if not sets.is_made(name):
+        print(f"making the set {name}, this once; it takes {MAKING[name]}", file=sys.stderr, flush=True)
+    return sets.frozen_set(name, progress)
+
+
+MAKING = dict.fromkeys(sets.STRATIFIED, "some seconds") | {"benchmark": "about a minute"}
+NOT_JSON = {
+    ".scen": "a MovingAI scenario has no plans; give JSON with rows, starts, goals and plan",
+    ".map": "a map has no agents; give a .scen file that names it",
+    ".yaml": "YAML is for configurations; make instances of one with generate --config",
+    ".yml": "YAML is for configurations; make instances of one with generate --config",
+    ".parquet": "give the directory of the dataset",
+}
+"""What else people give for JSON, and what to do instead."""
+
+
+def refuse_twice(sources: Sequence[str]) -> None:
+    """Raise EnvsimError if stdin is to be read more than once."""
+    if sources.count("-") > 1:
+        raise EnvsimError("'-' is given twice; stdin can be read once")
 
 
 def _refuse_agents(source: str, agents: int | None) -> None:
@@ -132,53 +153,20 @@ def _refuse_agents(source: str, agents: int | None) -> None:
         raise EnvsimError(
             f"--agents {agents} does not go with {source}; it chooses the agents of a MovingAI .scen file"
         )
-    if Path(source).suffix == ".map":
-        raise EnvsimError(f"{source} is a map without agents; give a .scen file that names it")
 
 
-def _instance(data: dict[str, Any], where: str) -> LakeInstance:
-    if "hash" not in data:
-        layout = validated(Layout, data, where)
-        if layout.variant is not None:
-            raise EnvsimError(f"{where}: variant is {layout.variant!r}; only 'solve' knows it, without --certified")
-        labels: Any = {key: data[key] for key in Labels.__annotations__ if key in data}
-        try:
-            return make_instance(layout.rows, layout.starts, layout.goals, via=layout.via, **labels)
-        except ValidationError as error:
-            raise EnvsimError(_problem(error, where)) from error
-        except EnvsimError as error:
-            raise EnvsimError(f"{where}: {error}") from error
-    instance = validated(LakeInstance, data, where)
-    expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
-    for field in ("id", "hash", "split"):
-        mine, right = getattr(instance, field), getattr(expected, field)
-        if mine != right:
-            raise EnvsimError(f"{where}: {field} is {_shown(mine)}, but that of its layout is {right!r}")
-    try:
-        instance.model_dump_json()
-    except ValueError as error:
-        raise EnvsimError(f"{where}: a string holds half a character: {error}") from error
-    _check_certificate(instance, where)
-    return instance
-
-
-def _check_certificate(instance: LakeInstance, where: str) -> None:
-    """What commands rely on: a distance for each agent, and a plan that does what is certified."""
-    certificate = instance.certificate
-    if certificate is None:
-        return
-    found = len(certificate.distances)
-    if found != instance.agents:
-        raise EnvsimError(f"{where}: the certificate has {found} distances for {instance.agents} agents")
-    if certificate.plan is None:
-        return
-    if len(certificate.plan) != instance.agents or set("".join(certificate.plan)) - set(MOVES.values()):
-        raise EnvsimError(f"{where}: the certificate's plan is no string of L, D, R, U, S for each agent")
-    plan = [path_of(start, moves) for start, moves in zip(instance.starts, certificate.plan, strict=True)]
-    verdict = verify(instance.rows, instance.starts, instance.goals, plan, via=instance.via)
-    if not verdict.valid or verdict.cost != certificate.makespan:
-        said = f"makespan {verdict.cost}" if verdict.valid else verdict.outcome
-        raise EnvsimError(f"{where}: the certificate's plan is {said}, not of makespan {certificate.makespan}")
+def _files(source: str) -> list[str]:
+    """The files of a source: itself, or of a dataset's directory its JSONL, in the order of the splits."""
+    path = Path(source)
+    if path.suffix in NOT_JSON:
+        raise EnvsimError(f"{source} is no JSON: {NOT_JSON[path.suffix]}")
+    if source == "-" or not path.is_dir():
+        return [source]
+    found = [str(file) for split in SPLITS if (file := path / "jsonl" / f"{split}.jsonl").is_file()]
+    if not found:
+        hint = ", or one of its .scen files" if any(path.glob("*.scen")) else ""
+        raise EnvsimError(f"{source} is a directory without jsonl/*.jsonl; expected a file, or a dataset{hint}")
+    return found
 
 
 @contextmanager
@@ -263,10 +251,5 @@ def _rows(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for index, row in enumerate(value if many else [value]):
         here = f"{where}[{index}]" if many else where
         if not isinstance(row, dict):
-            raise EnvsimError(f"{here}: is {_shown(row)}; expected a JSON object")
+            raise EnvsimError(f"{here}: is {shown(row)}; expected a JSON object")
         yield here, row
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -8,20 +8,22 @@ from pathlib import Path
 
 from envsim.api import EnvsimError, Replay
 from envsim.commands import Commands, described
-from envsim.commands.reading import SOURCE, add_agents, documents, instances, validated
+from envsim.commands.questions import certified
+from envsim.commands.reading import SOURCE, add_agents, documents, instances
 from envsim.commands.writing import refuse_existing
 from envsim.lake.draw import draw_instance, draw_replay
 from envsim.lake.environment import Lake
 from envsim.lake.film import film
 from envsim.lake.instance import LakeInstance
+from envsim.lake.rows import validated
 from envsim.lake.scoring import AnswerRow
 from envsim.lake.svg import svg
 from envsim.whole import write_whole
 
 FORMATS = ("ansi", "svg", "film")
 
-DESCRIPTION = """Draw one instance, or play a plan for it. Agents are a, b, c, ...; A is the goal of a, A1 its first
-goal where it has two; @ is a hole.
+DESCRIPTION = """Draw one instance, or play a plan for it. Agents are a, b, c, ..., z, a2, b2, ...; A is the goal of
+a, A2 that of a2, A1 the first goal of a where it has two; @ is a hole.
 
 Formats: ansi is text for a terminal, step by step where there is a plan; svg is a picture of the instance; film is an
 animated SVG of a plan, which stops at the first fault, rings and names it. SVGs fetch nothing and hold no script: open
@@ -58,7 +60,10 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Draw it."""
     _check(options)
-    text = _drawn(options, _chosen(options))
+    instance = _chosen(options)
+    if options.format != "svg":
+        instance = _certified(instance, needed=options.plan)
+    text = _drawn(options, instance)
     if options.out is None:
         sys.stdout.write(text)
     else:
@@ -89,6 +94,18 @@ def _chosen(options: argparse.Namespace) -> LakeInstance:
             return instance
     wanted = f"index {options.index}" if options.id is None else f"id {options.id!r}"
     raise EnvsimError(f"{options.file} has no instance of {wanted}; it has {len(found)}")
+
+
+def _certified(instance: LakeInstance, *, needed: bool) -> LakeInstance:
+    """What is drawn says what is proved of it. Raises EnvsimError if a plan is needed and none is within bounds."""
+    if instance.certificate is not None:
+        return instance
+    try:
+        return certified(instance, None)
+    except EnvsimError:
+        if needed:
+            raise
+        return instance
 
 
 def _drawn(options: argparse.Namespace, instance: LakeInstance) -> str:

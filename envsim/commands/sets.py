@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from envsim.commands import Commands, described, progress
+from envsim.commands.reading import frozen
 from envsim.lake import sets
 
 DESCRIPTION = """Make and check the frozen sets. They are generated on first use (the benchmark takes about a minute)
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         names = options.names or list(sets.STRATIFIED)
         for name in names:
-            sets.frozen_set(name, progress)
+            frozen(name)
     for name in names:
         record = sets.sets_file().sets[name]
         print(f"{name:<11}{record.n:>6} instances, {record.distinct} up to symmetry, sha256 {record.sha256[:16]}")

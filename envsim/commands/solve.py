@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.questions import add_node_limit, certified, checked, solution
-from envsim.commands.reading import SOURCE, add_agents, each_instance, layouts
+from envsim.commands.reading import SOURCE, Asked, add_agents, each_instance, layouts, refuse_twice
+from envsim.documents import DocumentError
+from envsim.lake.instance import LakeInstance
+from envsim.parallel import ordered
 
 DESCRIPTION = """Solve layouts exactly. Prints a line of JSON for each layout: its name, its status (solved,
 unsolvable = proven to have no plan, or limit), the optimal makespan (steps until the last agent has arrived), the
@@ -20,13 +25,14 @@ hold one a line, or a list. A MovingAI scenario (.scen) is one layout: its first
 
 EXAMPLE = """echo '{"rows": ["...", "..."], "starts": [[0, 0], [0, 2]], "goals": [[0, 2], [0, 0]]}' \\
     | python -m envsim solve -
-python -m envsim solve room-32-32-4-even-1.scen --agents 4"""
+python -m envsim solve room-32-32-4-even-1.scen --agents 4
+python -m envsim solve one.jsonl two.jsonl --processes 4"""
 
 
 def add(commands: Commands) -> None:
     """Put the command together."""
     parser = described(commands, "solve", DESCRIPTION, EXAMPLE, run)
-    parser.add_argument("file", metavar="FILE", help=f"{SOURCE}, or a MovingAI .scen")
+    parser.add_argument("files", nargs="+", metavar="FILE", help=f"{SOURCE}, or a MovingAI .scen")
     add_agents(parser)
     add_node_limit(parser, 1, "; where it stops a search the status is limit, and 'open' names what is null")
     parser.add_argument(
@@ -35,16 +41,61 @@ def add(commands: Commands) -> None:
         help="print instances with their certificates, as 'generate' writes them, instead of these lines",
     )
 
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="P",
+        help="processes over which the layouts are spread; what is printed is the same for any number of them, but "
+        "with more than one nothing is before all is read (default: 1)",
+    )
+
+
+class _Task(NamedTuple):
+    """One row to answer."""
+
+    row: Asked | LakeInstance
+    where: str
+    node_limit: int | None
+
+    def answer(self) -> str:
+        """The line to print. Raises EnvsimError that begins with where the row stands."""
+        if isinstance(self.row, Asked):
+            _, name, layout, certificate = self.row
+            return solution(name, checked(layout, self.where), self.node_limit, certificate).line()
+        try:
+            answer = certified(self.row, self.node_limit)
+            # In ASCII, as the other lines: a label may hold anything.
+            return json.dumps(answer.model_dump(mode="json"), separators=(",", ":"))
+        except EnvsimError as error:
+            raise EnvsimError(f"{self.where}: {error}") from error
+
 
 def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
-    if not options.certified:
-        for where, name, layout in layouts(options.file, options.agents):
-            print(solution(name, checked(layout, where), options.node_limit).line())
+    refuse_twice(options.files)
+    if options.processes == 1:
+        for task in _tasks(options):
+            print(task.answer())
         return
-    for where, instance in each_instance(options.file, options.agents):
-        try:
-            answer = certified(instance, options.node_limit)
-            print(json.dumps(answer.model_dump(mode="json"), separators=(",", ":")))
-        except EnvsimError as error:
-            raise EnvsimError(f"{where}: {error}") from error
+    tasks: list[_Task] = []
+    refused = None
+    try:
+        for task in _tasks(options):
+            tasks.append(task)
+    except (EnvsimError, DocumentError) as error:
+        refused = error
+    for line in ordered(_Task.answer, tasks, processes=options.processes):
+        print(line)
+    if refused is not None:
+        raise refused
+
+
+def _tasks(options: argparse.Namespace) -> Iterator[_Task]:
+    for file in options.files:
+        if options.certified:
+            for where, instance in each_instance(file, options.agents):
+                yield _Task(instance, where, options.node_limit)
+        else:
+            for asked in layouts(file, options.agents):
+                yield _Task(asked, asked.where, options.node_limit)

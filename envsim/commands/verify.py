@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import chain
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.lines import Cell, Judgement, PlannedLayout
 from envsim.commands.questions import add_node_limit, optimal_makespan
-from envsim.commands.reading import JSON_SOURCE, documents, name_of, validated
+from envsim.commands.reading import JSON_SOURCE, carried, documents, name_of, refuse_twice
 from envsim.lake.grid import FREE, HOLE
+from envsim.lake.instance import Certificate
+from envsim.lake.rows import validated
 from envsim.lake.verifier import costs, verify
 
 MAX_WORK = 10**8
@@ -32,26 +35,36 @@ EXAMPLE = """echo '{"rows": ["..."], "starts": [[0, 0]], "goals": [[0, 2]], "pla
 def add(commands: Commands) -> None:
     """Put the command together."""
     parser = described(commands, "verify", DESCRIPTION, EXAMPLE, run)
-    parser.add_argument("file", metavar="FILE", help=JSON_SOURCE)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=JSON_SOURCE)
     add_node_limit(parser, 0, " to find the optimum; 0 does not look for it")
 
 
 def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
-    for where, data in documents(options.file):
+    refuse_twice(options.files)
+    for where, data in chain.from_iterable(map(documents, options.files)):
         row = validated(PlannedLayout, data, where)
         _check(row, where)
-        print(judgement(name_of(row, where), row, options.node_limit).line())
+        try:
+            print(judgement(name_of(row, where), row, options.node_limit, carried(data, where)).line())
+        except EnvsimError as error:
+            raise EnvsimError(f"{where}: {error}") from error
 
 
-def judgement(name: str, row: PlannedLayout, node_limit: int) -> Judgement:
-    """The verdict on a row. Ends in holes, outside or shared are the plan's faults: no plan can do without one."""
-    verdict = verify(row.rows, row.starts, row.goals, row.plan, via=row.via)
+def judgement(
+    name: str, row: PlannedLayout, node_limit: int | None, certificate: Certificate | None = None
+) -> Judgement:
+    """The verdict on a row. Ends in holes, outside or shared are the plan's faults: no plan can do without one.
+
+    Raises EnvsimError if a valid plan beats the certificate.
+    """
+    optimum = None if certificate is None else certificate.makespan
+    verdict = verify(row.rows, row.starts, row.goals, row.plan, optimum, via=row.via)
     if not verdict.valid:
         agent, time = (None, None) if verdict.fault is None else (verdict.fault.agent, verdict.fault.step)
         return Judgement(name=name, verdict=verdict.outcome, agent=agent, time=time, cell=_cell(row.plan, agent, time))
     own = costs(row.goals, row.plan)
-    optimum = optimal_makespan(row, node_limit)
+    optimum = optimal_makespan(row, node_limit, certificate)
     said = "valid" if optimum is None else "optimal" if max(own) == optimum else "valid_suboptimal"
     return Judgement(name=name, verdict=said, makespan=max(own), sum_of_costs=sum(own))
 

@@ -53,9 +53,12 @@ def write(
     check(path, format_)
     if not instances:
         raise EnvsimError("there are no instances to write; expected at least one")
-    via = next((instance.id for instance in instances if instance.via is not None), None)
-    if format_ == "movingai" and via is not None:
-        raise EnvsimError(f"instance {via} has via cells; a MovingAI scenario has one goal an agent")
+    two = next((instance for instance in instances if instance.via is not None), None)
+    if format_ == "movingai" and two is not None:
+        raise EnvsimError(
+            f"instance {two.id} has two goals an agent, which a MovingAI scenario cannot say; choose another "
+            "format, or 'export --skip' to leave such instances out"
+        )
     with whole(path) as draft:
         if format_ == "jsonl":
             write_instances(draft, instances)

@@ -63,13 +63,15 @@ class Episode:
         return reward
 
     def outcome(self) -> str:
-        """The verifier's outcome if the episode ended here."""
+        """The verifier's outcome if the episode ended here; ``valid`` where the optimum is not known."""
         if self.simulator.failure is not None:
             return self.simulator.failure.outcome
         if not self.simulator.arrived:
             return "goal_not_reached"
         certificate = self.instance.certificate
         best = None if certificate is None else certificate.makespan
+        if best is None:
+            return "valid"
         return "optimal" if max(self.simulator.costs()) == best else "valid_suboptimal"
 
     def info(self) -> dict[str, Any]:

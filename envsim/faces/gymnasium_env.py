@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from envsim.api import EnvsimError
 from envsim.faces.episode import Array, Episode, Observation, actions_of, checked_reward, observation_space
 from envsim.faces.rendering import FPS, MODES, Renderer
-from envsim.faces.source import source
+from envsim.faces.source import Given, source
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance
 from envsim.lake.simulator import ACTIONS
@@ -69,10 +69,11 @@ class LakeEnv(gymnasium.Env[Observation, Array]):
     ## Information
     | key | meaning |
     |---|---|
-    | `instance` | id of the instance |
+    | `instance` | id of the instance; `env.unwrapped.instance` is the whole of it |
     | `executed` | the actions as they happened, after slips (not after `reset`) |
     | `action_mask` | for each agent, 1 for every action that stays on the map and out of holes, whatever others do |
-    | `outcome` | the verifier's outcome if the episode ended here: `goal_not_reached` until then |
+    | `outcome` | the verifier's outcome if the episode ended here: `goal_not_reached` until then; `valid` where the \
+optimum is not known |
     | `fault` | step, agent and cell of the fault; only if there was one |
     | `metrics` | `CSR` (all arrived), `ISR` (share of agents at goals), `SoC` (sum of last arrivals), `makespan`, \
 `ep_length`, named as in POGEMA; an agent that is not at its goal counts with the episode's length |
@@ -83,11 +84,12 @@ class LakeEnv(gymnasium.Env[Observation, Array]):
     | argument | default | meaning |
     |---|---|---|
     | `render_mode` | None | `human`, `ansi` or `rgb_array` |
-    | `instance` | None | a `LakeInstance` |
+    | `instance` | None | a `LakeInstance`, its JSON or a bare layout as a mapping, or the path of a `.scen` file |
     | `map_name` | None | `4x4`, `8x8`, `passing` or `rotation` |
     | `config` | None | an `EnvConfig` or its JSON, with one number of agents; draws an instance at every reset |
-    | `split` | `training` | the split that instances are drawn from |
-    | `success_rate` | None | probability that a move goes where it should; None = the instance's own, by default 1 |
+    | `split` | None | the split that instances of `config` are drawn from; None = `training` |
+    | `success_rate` | None | probability in [0, 1] that a move goes where it should; None = the instance's own, by \
+default 1 |
     | `reward` | `sparse` | `sparse` or `shaped` |
     | `discount` | 1.0 | of the shaped reward |
 
@@ -100,10 +102,10 @@ class LakeEnv(gymnasium.Env[Observation, Array]):
         self,
         render_mode: str | None = None,
         *,
-        instance: LakeInstance | None = None,
+        instance: Given | None = None,
         map_name: str | None = None,
         config: EnvConfig | Mapping[str, Any] | None = None,
-        split: str = "training",
+        split: str | None = None,
         success_rate: float | None = None,
         reward: str = "sparse",
         discount: float = 1.0,
@@ -148,6 +150,11 @@ class LakeEnv(gymnasium.Env[Observation, Array]):
             gymnasium.logger.warn("render() does nothing without a render_mode: give one to gymnasium.make")
             return None
         return self._renderer.render(self._current())
+
+    @property
+    def instance(self) -> LakeInstance:
+        """The instance that is played, certificate and all. Raises EnvsimError before the first reset."""
+        return self._current().instance
 
     def close(self) -> None:
         """Close the window, if any."""

@@ -16,7 +16,7 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from envsim.api import EnvsimError
 from envsim.faces.episode import Array, Episode, actions_of, checked_reward, observation_space
 from envsim.faces.rendering import FPS, MODES, Renderer
-from envsim.faces.source import source
+from envsim.faces.source import Given, source
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance
 from envsim.lake.simulator import ACTIONS
@@ -68,10 +68,10 @@ the agent itself and go on in turn, so that all agents can share one policy |
         self,
         render_mode: str | None = None,
         *,
-        instance: LakeInstance | None = None,
+        instance: Given | None = None,
         map_name: str | None = None,
         config: EnvConfig | Mapping[str, Any] | None = None,
-        split: str = "training",
+        split: str | None = None,
         success_rate: float | None = None,
         reward: str = "sparse",
         discount: float = 1.0,
@@ -169,6 +169,11 @@ the agent itself and go on in turn, so that all agents can share one policy |
             gymnasium.logger.warn("render() does nothing without a render_mode: give one to the environment")
             return None
         return self._renderer.render(self._current())
+
+    @property
+    def instance(self) -> LakeInstance:
+        """The instance that is played, certificate and all. Raises EnvsimError before the first reset."""
+        return self._current().instance
 
     def close(self) -> None:
         """Close the window, if any."""

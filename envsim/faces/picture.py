@@ -1,4 +1,7 @@
-"""A lake as pixels, and the window that shows them. Agents are discs, their goals rings of the same colour."""
+"""A lake as pixels, and the window that shows them. Agents are discs, their goals rings of the same colour.
+
+Colours and letters are those of the SVGs. The letter of a goal that somebody is at moves into the corner of its cell.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ from numpy.typing import NDArray
 
 from envsim.lake.grid import HOLE, Cell
 from envsim.lake.instance import LakeInstance
+from envsim.lake.svg import PALETTE
 
 try:
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageColor, ImageDraw, ImageFont
 except ImportError as error:
     raise DependencyNotInstalled("pillow is not installed; pip install 'envwright[gym]'") from error
 
 Colour = tuple[int, int, int]
 
-# Of Okabe and Ito: told apart by all common kinds of colour vision.
-COLOURS: tuple[Colour, ...] = ((213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (230, 159, 0))
+COLOURS: tuple[tuple[Colour, Colour], ...] = tuple(
+    (ImageColor.getrgb(disc)[:3], ImageColor.getrgb(letter)[:3]) for disc, letter in PALETTE
+)
+"""An agent's colour and that of its letter: those of the SVGs, so that an agent looks the same in all pictures."""
 ICE, LINE, WATER, FAULT = (232, 243, 250), (188, 212, 227), (38, 58, 84), (220, 20, 30)
 _SMOOTH = 3
 """Drawn so many times larger and scaled down, for smooth edges."""
@@ -46,11 +52,15 @@ def picture(instance: LakeInstance, agents: Sequence[Cell], fault: Cell | None =
                 pen.rounded_rectangle(_box((r, c), side, 0.06), radius=side * 0.2, fill=WATER)
     for i, goal in enumerate(instance.goals):
         pen.ellipse(_box(goal, side, 0.06), outline=_colour(i), width=max(2, side // 12))
-        _write(pen, goal, side, _letter(i).upper(), _colour(i))
+        if goal not in agents:
+            _write(pen, goal, side, _letter(i).upper(), _colour(i))
     for i, cell in enumerate(instance.via or ()):
         _diamond(pen, cell, side, _colour(i))
     for i, cell in enumerate(agents):
         _disc(pen, cell, side, i, [j for j, other in enumerate(agents) if other == cell])
+    for i, goal in enumerate(instance.goals):
+        if goal in agents:
+            _tag(pen, goal, side, i)
     if fault is not None:
         pen.rectangle(_box(fault, side, 0.02), outline=FAULT, width=max(3, side // 14))
     return np.array(image.reduce(_SMOOTH), dtype=np.uint8)
@@ -96,7 +106,7 @@ class Window:
 
 
 def _colour(agent: int) -> Colour:
-    return COLOURS[agent % len(COLOURS)]
+    return COLOURS[agent % len(COLOURS)][0]
 
 
 def _letter(agent: int) -> str:
@@ -122,9 +132,18 @@ def _disc(pen: ImageDraw.ImageDraw, cell: Cell, side: int, agent: int, company: 
     x, y = c * side + (company.index(agent) + 0.5) * share, (r + 0.5) * side
     radius = 0.32 * side if len(company) == 1 else 0.46 * share
     pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_colour(agent))
-    pen.text((x, y), _letter(agent), fill=(255, 255, 255), anchor="mm")
+    pen.text((x, y), _letter(agent), fill=COLOURS[agent % len(COLOURS)][1], anchor="mm")
 
 
 def _write(pen: ImageDraw.ImageDraw, cell: Cell, side: int, text: str, colour: Colour) -> None:
     r, c = cell
     pen.text(((c + 0.5) * side, (r + 0.5) * side), text, fill=colour, anchor="mm")
+
+
+def _tag(pen: ImageDraw.ImageDraw, cell: Cell, side: int, agent: int) -> None:
+    """The letter of a goal in the upper right corner of its cell, where no agent hides it."""
+    r, c = cell
+    half = 0.13 * side
+    x, y = (c + 1) * side - 1.3 * half, r * side + 1.3 * half
+    pen.ellipse((x - half, y - half, x + half, y + half), fill=ICE, outline=_colour(agent), width=max(1, side // 40))
+    pen.text((x, y), _letter(agent).upper(), fill=_colour(agent), anchor="mm", font_size=side * 0.19)

@@ -6,18 +6,30 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from envsim.api import SPLITS, EnvsimError
+from envsim.formats.movingai import read_scenario
 from envsim.lake.chance import stream
 from envsim.lake.config import MIXTURES, EnvConfig, nearest, parse_config
 from envsim.lake.generate import generate
 from envsim.lake.grid import Cell
 from envsim.lake.instance import LakeInstance, make_instance
-from envsim.lake.solver import analyse
+from envsim.lake.rows import instance_of, shown
+from envsim.lake.search import LimitReached
+from envsim.lake.solver import Limits, analyse
 
+Given = LakeInstance | Mapping[str, Any] | str | Path
+"""What an instance may be given as: itself, its JSON or a bare layout, or the path of a MovingAI scenario."""
+
+DEFAULT_SPLIT = "training"
 Layout = tuple[list[str], list[Cell], list[Cell]]
 K = TypeVar("K")
+MAX_CELLS = 128 * 128
+MAX_JOINT_CELLS = 2**20
+"""Of all pairs of agents together, for an instance that is certified here: a second or two."""
 
 MAPS: dict[str, Layout] = {
     "4x4": (["....", ".@.@", "...@", "@..."], [(0, 0), (3, 3)], [(3, 3), (0, 0)]),
@@ -119,18 +131,20 @@ class Drawn:
 
 
 def source(
-    instance: LakeInstance | None = None,
+    instance: Given | None = None,
     map_name: str | None = None,
     config: EnvConfig | Mapping[str, Any] | None = None,
-    split: str = "training",
+    split: str | None = None,
 ) -> Source:
     """The source that the arguments of an environment name; the map ``4x4`` if they name none.
 
     Raises
     ------
     EnvsimError
-        More than one of the three is given, the map or the split is unknown, the configuration is out of bounds, or it
-        mixes numbers of agents, which the spaces of an environment cannot.
+        More than one of the three is given, the instance, the map or the split is none, the configuration is out of
+        bounds, it mixes numbers of agents, which the spaces of an environment cannot, or a split is given without one.
+    DocumentError
+        A scenario cannot be read.
     """
     given = [
         name
@@ -139,14 +153,19 @@ def source(
     ]
     if len(given) > 1:
         raise EnvsimError(f"{' and '.join(given)} are given; expected one of instance, map_name and config")
+    if split is not None and config is None:
+        raise EnvsimError(
+            f"split is {split!r} but there is no config; only instances of a config are drawn from splits"
+        )
     if instance is not None:
-        return Fixed(instance)
+        return Fixed(certified(_read(instance)))
     if config is not None:
         parsed = config if isinstance(config, EnvConfig) else parse_config(config)
         if len(parsed.agents) > 1:
             raise EnvsimError(
                 f"agents is {parsed.agents}; expected one number of agents: an environment's spaces are fixed"
             )
+        split = DEFAULT_SPLIT if split is None else split
         if split not in SPLITS:
             raise EnvsimError(f"unknown split {split!r}; {nearest(split, list(SPLITS))}")
         return Drawn(parsed, split)
@@ -156,11 +175,40 @@ def source(
     return Fixed(_named(name))
 
 
+def _read(given: Given) -> LakeInstance:
+    """Raises EnvsimError or DocumentError if it is no instance."""
+    if isinstance(given, LakeInstance):
+        return given
+    if isinstance(given, Mapping):
+        return instance_of(given, "instance")
+    if isinstance(given, str | Path) and Path(given).suffix == ".scen":
+        return read_scenario(Path(given))
+    raise EnvsimError(
+        f"instance is {shown(given)}; expected a LakeInstance, a mapping with rows, starts and goals, or the path of a "
+        "MovingAI .scen file"
+    )
+
+
+def certified(instance: LakeInstance) -> LakeInstance:
+    """The instance with a certificate, so that an optimal episode can be told from another.
+
+    As it is if it has one, or if proving one would take more than a moment.
+    """
+    cells, agents = len(instance.rows) * len(instance.rows[0]), instance.agents
+    if instance.certificate is not None or cells > MAX_CELLS or (instance.via is not None and agents != 2):
+        return instance
+    limits = Limits.affordable(agents)
+    analysis = analyse(instance.rows, instance.starts, instance.goals, limits, via=instance.via)
+    if analysis.collides and max(1, comb(agents, 2)) * cells**2 > MAX_JOINT_CELLS:
+        return instance
+    if isinstance(analysis.makespan(), LimitReached):
+        return instance
+    return instance.model_copy(update={"certificate": analysis.certificate()})
+
+
 @lru_cache(maxsize=len(MAPS))
 def _named(name: str) -> LakeInstance:
-    """Certified, so that an optimal episode can be told from another."""
-    rows, starts, goals = MAPS[name]
-    return make_instance(rows, starts, goals, analyse(rows, starts, goals).certificate())
+    return certified(make_instance(*MAPS[name]))
 
 
 def _picked(rng: random.Random, weights: Mapping[K, float]) -> K:

@@ -24,6 +24,7 @@ from envsim.documents import parse_yaml, read_text
 from envsim.formats.card import card
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance, dump_instances, make_instance
+from envsim.lake.rows import check_certificate
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -121,8 +122,8 @@ def load(directory: Path, *, split: str | None = None) -> list[LakeInstance]:
     Raises
     ------
     EnvsimError
-        The card has no section of this module, a file differs from its checksum, a row is no instance, its hash does
-        not fit its layout, or the split is not there.
+        The card has no section of this module, a file differs from its checksum, a row is no instance, its hash or
+        certificate does not fit its layout, or the split is not there.
     DocumentError
         The card cannot be read.
     """
@@ -152,7 +153,8 @@ def from_rows(rows: Iterable[Mapping[str, Any]], where: str = "rows") -> list[La
     Raises
     ------
     EnvsimError
-        A row is no instance, or its hash does not fit its layout; says ``where`` and which row, counted from 0.
+        A row is no instance, or its hash or certificate does not fit its layout; says ``where`` and which
+        row, counted from 0.
     """
     found = []
     for index, row in enumerate(rows):
@@ -169,6 +171,8 @@ def from_rows(rows: Iterable[Mapping[str, Any]], where: str = "rows") -> list[La
                 f"{where}: row {index} has id {instance.id}, hash {instance.hash[:12]} and split {instance.split}; its "
                 f"layout has {expected.id}, {expected.hash[:12]} and {expected.split}"
             )
+        if instance.certificate is not None:
+            check_certificate(instance, instance.certificate, f"{where}: row {index}")
         found.append(instance)
     return found
 

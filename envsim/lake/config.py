@@ -49,7 +49,11 @@ def _refuse_unknown(data: Any, known: list[str], where: str) -> Any:
     if isinstance(data, Mapping):
         for key in data:
             if str(key) not in known:
-                raise ValueError(f"unknown key {str(key)!r} in {where}; {nearest(str(key), known)}")
+                listed = f"known are {', '.join(known)}"
+                hint = nearest(str(key), known)
+                raise ValueError(
+                    f"unknown key {str(key)!r} in {where}; {hint if hint == listed else f'{hint} {listed}'}"
+                )
     return data
 
 
@@ -110,17 +114,24 @@ class SizeConfig(Frozen):
         return round(value, 6)
 
 
+HOLE_RATIO, WAIT_RATIO = 0.2, 0.2
+LEFT_OUT = SizeConfig(data_ratio=0, hole_ratio=HOLE_RATIO, wait_ratio=WAIT_RATIO)
+
+
 def _default_sizes() -> dict[int, SizeConfig]:
-    return {size: SizeConfig(data_ratio=1 / len(SIZES), hole_ratio=0.2, wait_ratio=0.2) for size in SIZES}
+    return {size: SizeConfig(data_ratio=1 / len(SIZES), hole_ratio=HOLE_RATIO, wait_ratio=WAIT_RATIO) for size in SIZES}
 
 
 class EnvConfig(Frozen):
-    """The lake's configuration. ``sizes`` names every map size from 3 to 10; a size is left out by data_ratio 0."""
+    """The lake's configuration. A map size that ``sizes`` does not name, or whose data_ratio is 0, is left out."""
 
     schema_version: int = Field(1, ge=1, le=1)
     sizes: Annotated[
         dict[int, SizeConfig],
-        Field(json_schema_extra=_closed_over(SIZES) | {"required": [str(size) for size in SIZES]}),
+        Field(
+            description="Map size -> its numbers. Sizes that are not named are left out: they get data_ratio 0",
+            json_schema_extra=_closed_over(SIZES),
+        ),
     ] = Field(default_factory=_default_sizes)
     agents: dict[int, Weight] = _mixture("agents", {2: 1.0}, "Number of agents -> weight", opt_in=False)
     placement: dict[str, Weight] = _mixture(
@@ -164,12 +175,11 @@ class EnvConfig(Frozen):
     @classmethod
     def _all_sizes(cls, sizes: dict[int, SizeConfig]) -> dict[int, SizeConfig]:
         unknown = sorted(set(sizes) - set(SIZES))
-        missing = sorted(set(SIZES) - set(sizes))
-        if unknown or missing:
-            raise ValueError(
-                f"sizes must be exactly {list(SIZES)}; missing {missing}, unknown {unknown} "
-                "(leave a size out of the data by data_ratio 0)"
-            )
+        if unknown:
+            raise ValueError(f"sizes {unknown} are out of range; expected map sizes in {list(SIZES)}")
+        if not sizes:
+            raise ValueError("no map size is named; expected at least one, or no sizes at all for the default ones")
+        sizes = dict.fromkeys(SIZES, LEFT_OUT) | sizes
         weights = normalised({size: sizes[size].data_ratio for size in SIZES})
         return {size: sizes[size].model_copy(update={"data_ratio": weights[size]}) for size in SIZES}
 
@@ -228,11 +238,42 @@ def parse_config(data: Any) -> EnvConfig:
 
 
 def _line(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"]) or "configuration"
+    loc = [str(part) for part in problem["loc"] if part != "[key]"]
+    where = ".".join(loc) or "configuration"
+    kind = problem["type"]
     message = str(problem["msg"]).removeprefix("Value error, ")
+    if kind in _EXPECTED:
+        message = _EXPECTED[kind].format(**problem.get("ctx", {}))
+    elif kind in ("dict_type", "model_type"):
+        message = f"expected a mapping like {_LIKE.get(loc[0] if len(loc) == 1 else 'size' if loc else '', _WHOLE)}"
     value = problem["input"]
     shown = f" (got {value!r})" if isinstance(value, int | float | str | None) else ""
     return f"{where}: {message}{shown}"
+
+
+_SIZE = "{data_ratio: 1, hole_ratio: 0.2, wait_ratio: 0.2}"
+_WHOLE = "{agents: {2: 1}}"
+_LIKE = {
+    "sizes": f"{{5: {_SIZE}}}",
+    "size": _SIZE,
+    "agents": "{2: 0.5, 3: 0.5}",
+    "placement": "{uniform: 0.5, far: 0.5}",
+    "topology": "{random: 0.5, rooms: 0.5}",
+    "goals": "{1: 0.5, 2: 0.5}",
+}
+"""How each part is written."""
+_EXPECTED = {
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "finite_number": "expected a finite number",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "greater_than_equal": "expected at least {ge}",
+    "less_than_equal": "expected at most {le}",
+    "missing": "is missing; a map size has data_ratio, hole_ratio and wait_ratio",
+}
+"""What was expected, by pydantic's kind of problem, where its own words are for programmers."""
 
 
 def shares(config: EnvConfig) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Instances and plans as text, with ANSI colours if asked for.
 
-``a`` to ``e`` are the agents, ``A`` to ``E`` their goals, ``A1`` to ``E1`` first goals, ``@`` holes, ``.`` ice.
+``a`` to ``z`` are the agents, ``A`` to ``Z`` their goals, ``A1`` to ``Z1`` first goals, ``@`` holes, ``.`` ice. The
+27th agent is ``a2``, its goal ``A2``.
 """
 
 from __future__ import annotations

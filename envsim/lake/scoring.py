@@ -22,6 +22,7 @@ from envsim.lake.environment import Lake
 from envsim.lake.instance import LakeInstance
 from envsim.tables import columns
 
+COLUMN = len("100.00/100.00") + 2
 PAPER_FILE = Path(__file__).with_name("paper.json")
 
 
@@ -47,12 +48,12 @@ class Figures(Frozen):
 
 
 class TableRow(Frozen):
-    """One line of a table: percentages by cell, and of all."""
+    """One line of a table: percentages by cell, and of all; ``sum`` is None where it would be of other instances."""
 
     name: str
     acc: dict[str, float]
     opt: dict[str, float]
-    sum: Figures
+    sum: Figures | None
 
 
 class ScoreTable(Frozen):
@@ -171,6 +172,9 @@ def _table(agents: int, rows: Sequence[_Graded], name: str, beside: Paper | None
         sum=Figures(acc=round(whole.acc, 2), opt=round(whole.opt, 2)),
     )
     others = [] if beside is None else beside.tables.get(agents, [])
+    if len(set(n.values())) > 1 or any(row.acc and list(row.acc) != cells for row in others):
+        # The paper's is the mean over all of its sizes; this one is not, so that nobody should compare them.
+        others = [row.model_copy(update={"sum": None}) for row in others]
     return ScoreTable(agents=agents, cells=cells, n={cell: n[cell] for cell in cells}, rows=[mine, *others])
 
 
@@ -180,12 +184,14 @@ def as_text(found: Score) -> str:
     for table in found.tables:
         width = max(len(row.name) for row in table.rows) + 2
         heads = [*table.cells, "Sum"]
-        lines.append(f"{table.agents} agents, acc./opt. (%)".ljust(width) + "".join(f"{head:>13}" for head in heads))
-        lines.append("instances".ljust(width) + "".join(f"{n:>13}" for n in (*table.n.values(), sum(table.n.values()))))
+        title = f"{table.agents} agents, acc./opt. (%)"
+        width = max(width, len(title) + 2)
+        lines.append(_line(title, width, heads))
+        lines.append(_line("instances", width, [str(n) for n in (*table.n.values(), sum(table.n.values()))]))
         for row in table.rows:
             shown = [_shown(row.acc.get(cell), row.opt.get(cell)) for cell in table.cells]
-            figures = [*shown, _shown(row.sum.acc, row.sum.opt)]
-            lines.append(row.name.ljust(width) + "".join(f"{figure:>13}" for figure in figures))
+            whole = "-" if row.sum is None else _shown(row.sum.acc, row.sum.opt)
+            lines.append(_line(row.name, width, [*shown, whole]))
         lines.append("")
     total = found.answers + found.missing
     if found.missing:
@@ -194,7 +200,14 @@ def as_text(found: Score) -> str:
     lines.append(f"answers: {', '.join(f'{outcome} {n}' for outcome, n in sorted(found.outcomes.items()))}")
     if found.paper is not None:
         lines.append(f"all rows but the first of each table: {found.paper}. {paper().note}")
+        if any(row.sum is None for table in found.tables for row in table.rows):
+            lines.append("Sum of the paper is left out (-) where yours is not over all map sizes in equal parts")
     return "\n".join(lines)
+
+
+def _line(name: str, width: int, figures: Sequence[str]) -> str:
+    """``100.00/100.00`` has a space before it."""
+    return name.ljust(width) + "".join(f"{figure:>{COLUMN}}" for figure in figures)
 
 
 def _shown(acc: float | None, opt: float | None) -> str:

@@ -102,13 +102,20 @@ def cache_directory() -> Path:
     return base / "envwright" / "sets" / sets_file().recipe.hash()[:16]
 
 
-def frozen_set(name: str, progress: Progress | None = None, directory: Path | None = None) -> list[LakeInstance]:
-    """A set by name, generated if the cache lacks it. Raises EnvsimError if its bytes are not the committed ones."""
+def is_made(name: str, directory: Path | None = None) -> bool:
+    """Whether the cache has the set. Raises EnvsimError for an unknown name."""
     if name not in NAMES:
         raise EnvsimError(f"unknown set {name!r}; {nearest(name, list(NAMES))}")
+    path = (directory or cache_directory()) / f"{name}.jsonl"
+    return path.exists() and _sha256(path.read_bytes()) == sets_file().sets[name].sha256
+
+
+def frozen_set(name: str, progress: Progress | None = None, directory: Path | None = None) -> list[LakeInstance]:
+    """A set by name, generated if the cache lacks it. Raises EnvsimError if its bytes are not the committed ones."""
+    made_before = is_made(name, directory)
     record = sets_file().sets[name]
     path = (directory or cache_directory()) / f"{name}.jsonl"
-    if not path.exists() or _sha256(path.read_bytes()) != record.sha256:
+    if not made_before:
         for made, instances in _make(name, progress).items():
             _write(path.with_name(f"{made}.jsonl"), made, dump_instances(instances))
     instances = list(read_instances(path))

@@ -235,6 +235,33 @@ class Simulator:
             self._pending = {agent for agent in self._pending if after[agent] != self._via[agent]}
 
 
+def actions_along(paths: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    """The joint actions that take agents along paths of cells, as the solver prints them: one list a step.
+
+    A path that is shorter than others stays in its last cell.
+
+    Raises
+    ------
+    EnvsimError
+        There are no paths, one is empty, or two cells in turn are no move: says which agent and when.
+    """
+    if not paths or not all(paths):
+        raise EnvsimError(f"the paths are {list(map(list, paths))}; expected at least one cell for each agent")
+    found = []
+    for t in range(1, max(map(len, paths))):
+        step = []
+        for agent, path in enumerate(paths):
+            (r, c), (i, j) = path[min(t - 1, len(path) - 1)], path[min(t, len(path) - 1)]
+            if (i - r, j - c) not in _OFFSETS:
+                raise EnvsimError(
+                    f"agent {agent} goes from ({r},{c}) to ({i},{j}) at t = {t}; expected a cell that shares a side, "
+                    "or the same"
+                )
+            step.append(_OFFSETS.index((i - r, j - c)))
+        found.append(step)
+    return found
+
+
 def _moves(rows: int, columns: int) -> list[tuple[int, ...]]:
     """Where each action leads from each cell; off the map means to stay."""
     found = []

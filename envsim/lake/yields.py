@@ -111,15 +111,14 @@ def _judge_solvable(tally: Tally, waiting: set[Quota], task: Task, effort: float
             said += f" and {placed:.1%} of {drawn} draws found a place for the agents, together {share:.1%}"
     else:
         return
+    cell = cell_name(task.size)
     remedies = _remedies(waiting, effort, (*_plainer(task), *_lighter(task)))
+    leaving = f"leave {cell} out ({cell}.data_ratio 0)"
+    would = f"would do: {', or '.join(remedies)}; or {leaving}" if remedies else ""
     raise YieldError(
         f"{task}: {said}, expected at least {least:.0%}; "
-        + (
-            f"would do: {', '.join(remedies)}"
-            if remedies
-            else f"no single knob would do: change several, or leave it out ({cell_name(task.size)}.data_ratio 0)"
-        ),
-        cell=cell_name(task.size),
+        + (would or f"no single knob would do: change several, or {leaving}"),
+        cell=cell,
         rate=share,
     )
 

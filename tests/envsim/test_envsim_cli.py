@@ -14,6 +14,7 @@ import yaml
 from envsim_cases import DATA, oracle
 
 from envsim.__main__ import COMMANDS, main
+from envsim.commands import questions
 from envsim.formats.hub import load
 from envsim.formats.movingai import read_scenario, write_map, write_scenario
 from envsim.lake import sets
@@ -237,7 +238,12 @@ def test_movingai_scenarios(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (line["name"], line["status"], len(line["paths"])) == ("three.scen", "solved", 2)
     assert line["paths"][1][0] == [0, 3]
     assert "does not go with" in _refused(capsys, "solve", "anchor", "--agents", 2)
-    assert "map without agents" in _refused(capsys, "solve", tmp_path / "three.map")
+    assert "a map has no agents; give a .scen" in _refused(capsys, "solve", tmp_path / "three.map")
+    assert "has no plans; give JSON with rows" in _refused(capsys, "verify", tmp_path / "three.scen")
+    (tmp_path / "config.yaml").write_text("agents: {2: 1}\n")
+    for command in ("solve", "render"):
+        assert "generate --config" in _refused(capsys, command, tmp_path / "config.yaml")
+    assert "or one of its .scen files" in _refused(capsys, "solve", tmp_path)
     assert "three.scen" in _refused(capsys, "solve", tmp_path / "three.scen", "--agents", 4)
 
 
@@ -275,6 +281,12 @@ def test_generate_certify_and_export(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"certificate": {"plan": ["", ""]}}, "plan is goal_not_reached"),
         ({"certificate": {"makespan": 99}}, "of makespan 99"),
         ({"certificate": {"distances": []}}, "0 distances for 2 agents"),
+        ({"certificate": {"distances": [2, 3]}}, "distances are [2, 3]; expected [2, 2]"),
+        ({"certificate": {"paths_collide": False}}, "paths_collide is False; expected True"),
+        ({"certificate": {"solvable": False}}, "solvable is False; expected solvable iff with a plan"),
+        ({"certificate": {"sum_of_costs": 7}}, "sum_of_costs is 7; expected from 4 to 6"),
+        ({"certificate": {"sum_of_costs": 5}}, "coordination_cost is 2; expected"),
+        ({"certificate": {"sum_of_costs_at_makespan": 9}}, "sum_of_costs_at_makespan is 9; expected 6"),
     ],
 )
 def test_instances_that_contradict_themselves(
@@ -283,9 +295,55 @@ def test_instances_that_contradict_themselves(
     (row,) = _lines(capsys, "solve", _jsonl(tmp_path / "in.jsonl", LAYOUT), "--certified")
     changed = row | change | ({"certificate": row["certificate"] | change.get("certificate", {})})
     path = _jsonl(tmp_path / "changed.jsonl", row, changed)
-    printed = _refused(capsys, "export", path, "--out", tmp_path / "out")
-    assert says in printed
-    assert f"{path}:2: " in printed
+    planned = _jsonl(tmp_path / "planned.jsonl", *[r | {"plan": [[[0, 0]], [[0, 2]]]} for r in (row, changed)])
+    for file, *command in ((path, "export", path, "--out", tmp_path / "out"), (path, "solve", path)):
+        printed = _refused(capsys, *command)
+        assert says in printed
+        assert f"{file}:2: " in printed
+    assert f"{planned}:2: " in _refused(capsys, "verify", planned)
+
+
+def test_what_a_row_carries_is_not_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``solve`` and ``verify`` repeat a certificate, look for what it leaves open, and say so where both disagree."""
+    (row,) = _lines(capsys, "solve", _jsonl(tmp_path / "in.jsonl", LAYOUT), "--certified")
+    certificate = row["certificate"]
+    gap = {"sum_of_costs": None, "coordination_cost": None, "sum_of_costs_at_makespan": None, "needs_wait_soc": None}
+    open_ = row | {"certificate": certificate | gap, "note": "keys that are not known are left alone"}
+    path = _jsonl(tmp_path / "rows.jsonl", row, open_)
+    whole, found = _lines(capsys, "solve", path)
+    assert whole == found
+    assert (whole["status"], whole["makespan"], whole["sum_of_costs"]) == ("solved", 4, 6)
+    assert _lines(capsys, "solve", path, "--certified")[1]["certificate"] == certificate
+    planned = _jsonl(tmp_path / "planned.jsonl", row | {"plan": whole["paths"]})
+    with monkeypatch.context() as patched:
+        patched.setattr(questions, "_asked", lambda *_: "nobody is asked")
+        assert _lines(capsys, "solve", _jsonl(tmp_path / "one.jsonl", row)) == [whole]
+        assert _lines(capsys, "solve", path)[1]["open"] == ["sum_of_costs", "needs_wait_soc"]
+        assert [line["verdict"] for line in _lines(capsys, "verify", planned)] == ["optimal"]
+    longer = {"plan": ["S" + moves for moves in certificate["plan"]], "makespan": certificate["makespan"] + 1}
+    worse = row | {"plan": whole["paths"], "certificate": certificate | longer | {"sum_of_costs_at_makespan": None}}
+    assert "below the certified optimum" in _refused(capsys, "verify", _jsonl(tmp_path / "worse.jsonl", worse))
+    missing = worse | {"certificate": worse["certificate"] | gap}
+    said = _refused(capsys, "solve", _jsonl(tmp_path / "missing.jsonl", missing), "--certified")
+    assert "makespan is 5, the solver that it is 4" in said
+
+
+@pytest.mark.parametrize("bound", ["MAX_JOINT_CELLS", "MAX_TABLES"])
+def test_certificates_by_plain_search(
+    tmp_path: Path, bound: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _jsonl(
+        tmp_path / "in.jsonl", LAYOUT, {"rows": ["...."], "starts": [[0, 0], [0, 3]], "goals": [[0, 3], [0, 0]]}
+    )
+    tables = _lines(capsys, "solve", path, "--certified")
+    monkeypatch.setattr(questions, bound, 0)
+    for by_tables, by_search in zip(tables, _lines(capsys, "solve", path, "--certified"), strict=True):
+        loose = {"plan", "sum_of_costs_at_makespan", "reference_has_wait"}
+        pair = [{k: v for k, v in row["certificate"].items() if k not in loose} for row in (by_tables, by_search)]
+        assert pair[0] == pair[1]
+    assert "raise --node-limit" in _refused(capsys, "solve", path, "--certified", "--node-limit", 1)
 
 
 def test_bad_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,8 +363,25 @@ def test_sets_prints_a_table(
 ) -> None:
     monkeypatch.setattr(sets, "cache_directory", lambda: sets_directory)
     assert main(["sets", "validation"]) == 0
-    assert "336 instances" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "336 instances" in printed.out
+    assert printed.err == ""
     assert "unknown set" in _refused(capsys, "sets", "anhor")
+
+
+@pytest.mark.parametrize("command", ["sets", "solve"])
+def test_making_a_set_is_announced(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it begins, and wherever the output goes."""
+
+    def made(*_: object) -> list[object]:
+        assert capsys.readouterr().err == "making the set benchmark, this once; it takes about a minute\n"
+        return []
+
+    monkeypatch.setattr(sets, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(sets, "frozen_set", made)
+    assert main([command, "benchmark"]) == 0
 
 
 def test_nobody_reads_the_output(tmp_path: Path) -> None:
@@ -317,3 +392,56 @@ def test_nobody_reads_the_output(tmp_path: Path) -> None:
     assert done.stderr == ""
     assert done.returncode == 141
     assert json.loads(done.stdout)["status"] == "solved"
+
+
+@pytest.mark.parametrize("more", [[], ["--certified"]])
+def test_several_files_over_several_processes(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same lines as by one, and those before a bad row as well."""
+    one, two = (_jsonl(tmp_path / name, *[LAYOUT | {"id": f"{name}{n}"} for n in range(3)]) for name in ("a", "b"))
+    lines = _lines(capsys, "solve", one, two, *more)
+    assert [line["id" if more else "name"][:1] for line in lines] == (["2"] * 6 if more else ["a"] * 3 + ["b"] * 3)
+    assert _lines(capsys, "solve", one, two, "--processes", 2, *more) == lines
+    bad = _jsonl(tmp_path / "bad", LAYOUT, {"rows": 3})
+    assert main(["solve", str(one), str(bad), str(two), "--processes", "2", *more]) == 2
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()][:3] == lines[:3]
+    assert len(printed.out.splitlines()) == 4
+    assert f"{bad}:2: rows: " in printed.err
+    assert "'-' is given twice" in _refused(capsys, "solve", "-", "-")
+    assert "processes is 0" in _refused(capsys, "solve", one, "--processes", 0)
+
+
+def test_verify_takes_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = [[[0, 0], [0, 1], [0, 2]], [[0, 2], [1, 2], [1, 1], [1, 0], [0, 0]]]
+    files = [_jsonl(tmp_path / name, LAYOUT | {"name": name, "plan": plan}) for name in "ab"]
+    assert [line["name"] for line in _lines(capsys, "verify", *files)] == ["a", "b"]
+
+
+def test_two_goals_have_no_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _jsonl(tmp_path / "in.jsonl", LAYOUT, LAYOUT | {"via": [[1, 0], [1, 2]]})
+    out = tmp_path / "out"
+    command = ("export", path, "--format", "movingai", "--out", out)
+    assert "two goals an agent" in _refused(capsys, *command)
+    assert not out.exists()
+    assert "--skip goes with" in _refused(capsys, "export", path, "--skip", "--out", out)
+    assert main([*map(str, command), "--skip"]) == 0
+    assert "1 instances in" in (said := capsys.readouterr().out)
+    assert "1 with two goals an agent left out" in said
+    assert len(list(out.glob("*.scen"))) == 1
+
+
+def test_a_scenario_is_a_set_to_grade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bare layouts have no certificate; they get one, so that opt. can be told."""
+    write_scenario(
+        make_instance(["....", "@@.@"], [(0, 0), (0, 3), (1, 2)], [(0, 2), (0, 0), (0, 3)]), tmp_path / "w.scen"
+    )
+    chosen = ["--set", str(tmp_path / "w.scen"), "--agents", "2"]
+    assert main(["benchmark", "--prompts", str(tmp_path / "prompts"), *chosen]) == 0
+    assert main(["solve", str(tmp_path / "w.scen"), "--agents", "2"]) == 0
+    paths = json.loads(capsys.readouterr().out.splitlines()[-1])["paths"]
+    answer = {"id": json.loads((tmp_path / "prompts").read_text())["id"], "answer": json.dumps({"plan": paths})}
+    answers = _jsonl(tmp_path / "answers", answer)
+    assert main(["benchmark", "--score", str(answers), *chosen]) == 0
+    assert "answers: optimal 1" in capsys.readouterr().out

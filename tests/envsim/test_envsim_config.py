@@ -60,10 +60,23 @@ def test_hash_sees_what_is_above_the_rounding_and_not_what_is_below() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"sizes": _sizes([1] * 8) | {"11": _sizes([1] * 8)["3"]}}, ["sizes", "unknown [11]"]),
-        ({"sizes": {k: v for k, v in _sizes([1] * 8).items() if k != "4"}}, ["missing [4]", "data_ratio 0"]),
+        ({"sizes": _sizes([1] * 8) | {"11": _sizes([1] * 8)["3"]}}, ["sizes [11]", "expected map sizes in [3, 4"]),
+        ({"sizes": {}}, ["no map size is named"]),
+        ({"sizes": 3}, ["sizes: expected a mapping like {5: {data_ratio: 1,", "(got 3)"]),
+        ({"sizes": {"5": 2}}, ["sizes.5: expected a mapping like {data_ratio: 1,", "(got 2)"]),
+        (
+            {"sizes": {"5": {"data_ratio": 1}}},
+            ["sizes.5.hole_ratio: is missing; a map size has data_ratio, hole_ratio"],
+        ),
+        ({"agents": 2}, ["agents: expected a mapping like {2: 0.5, 3: 0.5} (got 2)"]),
+        ({"agents": {"x": 1}}, ["agents.x: expected a whole number (got 'x')"]),
+        ({"goals": 2}, ["goals: expected a mapping like {1: 0.5, 2: 0.5} (got 2)"]),
+        ({"topology": "rooms"}, ["topology: expected a mapping like {random: 0.5, rooms: 0.5} (got 'rooms')"]),
+        ({"placement": "far"}, ["placement: expected a mapping like {uniform: 0.5, far: 0.5} (got 'far')"]),
+        ({"success_rate": 0.5}, ["success_rate: expected at least 0.95 (got 0.5)"]),
+        ({"shaping": "shaped"}, ["shaping: expected a number (got 'shaped')"]),
         ({"sizes": _sizes([0] * 8)}, ["sum to 0"]),
-        ({"size": {}}, ["'size'", "did you mean 'sizes'"]),
+        ({"size": {}}, ["'size'", "did you mean 'sizes'? known are schema_version, sizes"]),
         ({"sizes": _sizes([1] * 8) | {"5": {"hole_rate": 0.1}}}, ["'hole_rate'", "did you mean 'hole_ratio'"]),
         (
             {"sizes": _sizes([1] * 8) | {"5": {"data_ratio": 1, "hole_ratio": 0.6, "wait_ratio": 0}}},
@@ -71,7 +84,7 @@ def test_hash_sees_what_is_above_the_rounding_and_not_what_is_below() -> None:
         ),
         ({"agents": {"6": 1}}, ["agents", "[6]"]),
         ({"agents": {"2": float("nan")}}, ["agents"]),
-        ([], ["configuration"]),
+        ([], ["configuration: expected a mapping like {agents: {2: 1}}"]),
     ],
 )
 def test_errors_name_field_value_and_bound(data: Any, words: list[str]) -> None:
@@ -81,6 +94,17 @@ def test_errors_name_field_value_and_bound(data: Any, words: list[str]) -> None:
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_sizes_named_in_part() -> None:
+    """Those that are not named are as if they were named with data_ratio 0 and the default numbers."""
+    five = {"data_ratio": 3, "hole_ratio": 0.3, "wait_ratio": 0.5}
+    part = parse_config({"sizes": {"5": five}})
+    rest = {str(n): {"data_ratio": 0, "hole_ratio": 0.2, "wait_ratio": 0.2} for n in SIZES}
+    assert part == parse_config({"sizes": rest | {"5": five}})
+    assert part.sizes[5].data_ratio == 1
+    assert parse_config(part.model_dump(mode="json")) == part
+    assert len(knobs(part)) == 24
 
 
 def test_knob_steps() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -18,14 +19,17 @@ from gymnasium.utils.env_checker import check_env
 
 import envsim.faces
 from envsim.api import EnvsimError
+from envsim.faces import source
 from envsim.faces.gymnasium_env import LakeEnv
 from envsim.faces.pettingzoo_env import LakeParallelEnv, env
-from envsim.faces.picture import COLOURS, FAULT, cell_pixels
+from envsim.faces.picture import COLOURS, FAULT, cell_pixels, picture
 from envsim.faces.source import MAPS
+from envsim.formats.movingai import write_scenario
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance, make_instance
-from envsim.lake.simulator import NAMES
-from envsim.lake.solver import analyse
+from envsim.lake.simulator import NAMES, actions_along
+from envsim.lake.solver import analyse, path_of
+from envsim.lake.svg import PALETTE
 from envsim.lake.verifier import verify
 
 with warnings.catch_warnings():
@@ -69,6 +73,66 @@ def solution(instance: LakeInstance) -> Iterator[list[int]]:
     assert instance.certificate.plan is not None
     for step in zip(*instance.certificate.plan, strict=True):
         yield [LETTERS[letter] for letter in step]
+
+
+# --- optima of instances that bring no certificate
+
+
+def test_an_optimal_plan_is_optimal_whoever_brings_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = make_instance(*MAPS["passing"])
+
+    def outcome() -> str:
+        made = LakeEnv(instance=bare)
+        made.reset()
+        info: dict[str, Any] = {}
+        for actions in solution(certified("passing")):
+            *_, info = made.step(np.array(actions))
+        return str(info["outcome"])
+
+    assert outcome() == "optimal"
+    # Where proving it would take too long, nothing is said of the optimum.
+    monkeypatch.setattr(source, "MAX_JOINT_CELLS", 0)
+    assert outcome() == "valid"
+
+
+# --- instances in and out
+
+
+def test_the_drawn_instance_can_be_had_and_its_plan_played() -> None:
+    made = gymnasium.make("envsim.faces:envsim/GeneratedLake-v0")
+    with pytest.raises(EnvsimError, match="call reset first"):
+        _ = made.unwrapped.instance  # type: ignore[attr-defined]
+    both = LakeParallelEnv(config={})
+    for seed in range(5):
+        _, info = made.reset(seed=seed)
+        drawn = made.unwrapped.instance  # type: ignore[attr-defined]
+        both.reset(seed=seed)
+        assert info["instance"] == drawn.id == both.instance.id
+        paths = [path_of(start, moves) for start, moves in zip(drawn.starts, drawn.certificate.plan, strict=True)]
+        for actions in actions_along(paths):
+            *_, info = made.step(np.array(actions))
+        assert info["outcome"] == "optimal"
+
+
+def test_paths_that_are_no_moves() -> None:
+    assert actions_along([[(0, 0), (0, 1), (1, 1)], [(2, 2)]]) == [[2, 4], [1, 4]]
+    assert actions_along([[[1, 1], [1, 0]], [[0, 0], [0, 0]]]) == [[0, 4]]
+    with pytest.raises(EnvsimError, match=r"agent 1 goes from \(0,0\) to \(1,1\) at t = 1"):
+        actions_along([[(0, 0)], [(0, 0), (1, 1)]])
+    for nothing in ([], [[]]):
+        with pytest.raises(EnvsimError, match="expected at least one cell"):
+            actions_along(nothing)
+
+
+def test_an_instance_may_be_a_mapping_or_a_scenario(tmp_path: Path) -> None:
+    bare = make_instance(*MAPS["passing"])
+    write_scenario(bare, tmp_path / "w.scen")
+    layout = {"rows": bare.rows, "starts": bare.starts, "goals": [list(cell) for cell in bare.goals]}
+    for given in (bare, layout, bare.model_dump(mode="json"), tmp_path / "w.scen", str(tmp_path / "w.scen")):
+        made = gymnasium.make("envsim.faces:envsim/Lake-v0", instance=given)
+        made.reset()
+        assert made.unwrapped.instance.id == bare.id  # type: ignore[attr-defined]
+        assert made.unwrapped.instance.certificate.makespan == 6  # type: ignore[attr-defined]
 
 
 # --- the official checkers
@@ -446,7 +510,22 @@ def test_pixels() -> None:
     assert (made.render() == last).all()
     # Both are seen in it.
     cell = last[side:, 2 * side : 3 * side]
-    assert all((cell == colour).all(axis=2).sum() > side for colour in COLOURS[:2])
+    assert all((cell == colour).all(axis=2).sum() > side for colour, _ in COLOURS[:2])
+
+
+def test_agents_have_the_colours_of_the_svgs_and_their_goals_letters() -> None:
+    assert [tuple("#" + bytes(colour).hex() for colour in pair) for pair in COLOURS] == [
+        tuple("#" + ("".join(2 * digit for digit in colour[1:]) if len(colour) == 4 else colour[1:]) for colour in pair)
+        for pair in PALETTE
+    ]
+    pixels = picture(make_instance(*MAPS["passing"]), MAPS["passing"][1])
+    side = cell_pixels(2, 5)
+    # Agent a is at the goal of b: its disc is a's, the letter in the corner b's.
+    cell = pixels[side:, :side]
+    assert (cell[side // 2, side // 4] == COLOURS[0][0]).all()
+    corner = cell[: side // 4, 3 * side // 4 :]
+    assert (corner == COLOURS[1][0]).all(axis=2).sum() > 5
+    assert not (corner == COLOURS[0][0]).all(axis=2).any()
 
 
 def test_the_window() -> None:
@@ -483,6 +562,16 @@ def test_rendering_without_a_mode_says_so(made: Any) -> None:
         ({"map_name": "4x4", "config": {}}, "map_name and config are given; expected one of"),
         ({"config": {"agents": {"2": 1, "3": 1}}}, "expected one number of agents"),
         ({"config": {"agent": {}}}, "unknown key 'agent'"),
+        ({"split": "test"}, "split is 'test' but there is no config"),
+        ({"map_name": "4x4", "split": "tset"}, "split is 'tset' but there is no config"),
+        ({"instance": "w.json"}, "instance is 'w.json'; expected a LakeInstance, a mapping"),
+        ({"instance": 3}, "instance is 3; expected a LakeInstance"),
+        ({"instance": {"rows": ["."]}}, "instance: starts: Field required"),
+        (
+            {"instance": {"rows": ["."], "starts": [[0, 1]], "goals": [[0, 0]]}},
+            r"instance: start of agent 0 is \(0,1\), outside",
+        ),
+        ({"instance": {**VIA.model_dump(mode="json"), "hash": "0"}}, "instance: hash is '0', but"),
         ({"config": {}, "split": "tset"}, "unknown split 'tset'; did you mean 'test'"),
         ({"reward": "dense"}, "reward is 'dense'; expected one of sparse, shaped"),
         ({"discount": 2}, "discount is 2; expected 0 to 1"),

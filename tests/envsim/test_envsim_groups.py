@@ -247,3 +247,12 @@ def test_every_remedy_that_a_refusal_names_does(split: str) -> None:
         cure = {knob: 1.0, instead: 0.0} if instead else {knob: float(value)}
         for seed in (2, 3):
             assert len(LAKE.generate(opted(base | cure, 3), 40, seed, split=split).instances) == 40
+
+
+def test_a_size_without_room_may_be_left_out() -> None:
+    """What is refused at 3x3 is made without 3x3, as the message says."""
+    config = EnvConfig.model_validate({"topology": {"rooms": 1}, "agents": {"5": 1}})
+    with pytest.raises(YieldError, match=r"or leave 3x3 out \(3x3\.data_ratio 0\)"):
+        LAKE.generate(config, 10, 0)
+    without = LAKE.with_values(config, {"3x3.data_ratio": 0.0})
+    assert len(LAKE.generate(without, 7, 0).instances) == 7

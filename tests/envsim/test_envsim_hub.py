@@ -12,10 +12,11 @@ import datasets
 import pytest
 import yaml
 
+from envsim.__main__ import main
 from envsim.api import SPLITS, EnvsimError
 from envsim.documents import DocumentError
 from envsim.formats import card, hub
-from envsim.lake.config import EnvConfig
+from envsim.lake.config import EnvConfig, parse_config
 from envsim.lake.environment import Lake
 from envsim.lake.instance import Certificate, LakeInstance, make_instance, read_instances
 
@@ -60,6 +61,45 @@ def _front(directory: Path) -> dict[str, Any]:
 def test_round_trip(instances: list[LakeInstance], exported: Path) -> None:
     assert hub.load(exported) == _ordered(instances)
     assert hub.load(exported, split="test") == [instance for instance in instances if instance.split == "test"]
+
+
+def test_the_card_holds_the_whole_configuration(tmp_path: Path) -> None:
+    """Every knob, also those that are at their defaults, as YAML that ``generate`` takes; labels are counted."""
+    data = {
+        "sizes": {5: {"data_ratio": 1, "hole_ratio": 0.3, "wait_ratio": 0.1}},
+        "topology": {"rooms": 0.5, "random": 0.5},
+        "goals": {2: 1},
+        "success_rate": 0.97,
+    }
+    config = parse_config(data)
+    hub.export(Lake().generate(config, 8, 0).instances, tmp_path / "set", config=config, seed=0)
+    text = (tmp_path / "set/README.md").read_text(encoding="utf-8")
+    block = text.partition("```yaml\n")[2].partition("```")[0]
+    assert set(yaml.safe_load(block)) == set(EnvConfig.model_fields)
+    assert parse_config(yaml.safe_load(block)) == config
+    for row in ("| rooms | 4 |", "| random | 4 |", "| 2 | 8 |", "| 0.97 | 8 |"):
+        assert row in text
+    assert "| placement |" not in text
+
+
+@pytest.mark.parametrize("command", ["solve", "render"])
+def test_commands_read_the_directory(
+    command: str, instances: list[LakeInstance], exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(exported)]) == 0
+    printed = capsys.readouterr().out
+    assert _ordered(instances)[0].id in printed
+    assert command == "render" or len(printed.splitlines()) == len(instances)
+    (tmp_path / "other").mkdir()
+    assert main([command, str(tmp_path / "other")]) == 2
+    assert "other is a directory without jsonl/*.jsonl; expected" in capsys.readouterr().err
+
+
+def test_rows_that_contradict_their_certificate(instances: list[LakeInstance]) -> None:
+    rows = [instance.model_dump(mode="json") for instance in instances[:2]]
+    rows[1]["certificate"]["coordination_cost"] += 1
+    with pytest.raises(EnvsimError, match=r"^x: row 1: the certificate's coordination_cost is"):
+        hub.from_rows(rows, "x")
 
 
 def test_jsonl_is_the_projects_own(instances: list[LakeInstance], exported: Path) -> None:

@@ -57,6 +57,20 @@ def test_formats(lakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "\x1b[" in capsys.readouterr().out
 
 
+def test_what_is_drawn_of_a_bare_layout_is_certified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bay.map").write_text("type octile\nheight 2\nwidth 5\nmap\n.....\n@.@@@\n")
+    lines = "0\tbay.map\t5\t2\t0\t0\t4\t0\t4\n0\tbay.map\t5\t2\t4\t0\t0\t0\t4\n"
+    (tmp_path / "bay.scen").write_text(f"version 1\n{lines}")
+    _run(tmp_path / "bay.scen", "--plan")
+    shown = capsys.readouterr().out
+    assert "makespan: 7\n" in shown
+    assert shown.endswith("optimal: 7 steps\n")
+    _run(tmp_path / "bay.scen", "--plan", "--format", "film")
+    assert ">optimal<" in capsys.readouterr().out
+    _run(tmp_path / "bay.scen")
+    assert "not certified" not in capsys.readouterr().out
+
+
 def test_an_answer_is_shown_to_its_first_fault(lakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answers = tmp_path / "answers.jsonl"
     one, two = (json.loads(line)["id"] for line in lakes.read_text().splitlines())

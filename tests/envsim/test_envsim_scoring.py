@@ -13,7 +13,7 @@ from envsim.lake import sets
 from envsim.lake.config import EnvConfig
 from envsim.lake.environment import Lake
 from envsim.lake.instance import LakeInstance, write_instances
-from envsim.lake.scoring import AnswerRow, Score, as_text, grade, paper, score
+from envsim.lake.scoring import AnswerRow, Figures, Score, ScoreTable, as_text, grade, paper, score
 
 LAKE = Lake()
 
@@ -36,6 +36,7 @@ def test_the_papers_sums_are_the_means_of_its_columns() -> None:
     full = [(rows[0].name, row) for rows in tables.values() for row in rows if row.acc]
     assert len(full) == 9
     for _, row in full:
+        assert row.sum is not None
         assert sum(row.acc.values()) / len(row.acc) == pytest.approx(row.sum.acc, abs=0.011)
         if row.opt:
             assert sum(row.opt.values()) / len(row.opt) == pytest.approx(row.sum.opt, abs=0.011)
@@ -58,7 +59,9 @@ def test_reference_answers_are_all_optimal(instances: list[LakeInstance]) -> Non
         assert table.cells == ["4x4", "5x5"]
         assert sum(table.n.values()) == 12
         assert row.acc == row.opt == {"4x4": 100, "5x5": 100}
-        assert (row.sum.acc, row.sum.opt) == (100, 100)
+        assert row.sum == Figures(acc=100, opt=100)
+    full = "100.00/100.00"
+    assert [line.split()[-3:] for line in as_text(found).splitlines() if full in line] == [[full] * 3] * 2
 
 
 def test_shares_are_counted_by_agents_and_size(instances: list[LakeInstance]) -> None:
@@ -83,7 +86,7 @@ def test_shares_are_counted_by_agents_and_size(instances: list[LakeInstance]) ->
     assert found.outcomes == {"optimal": 8, "valid_suboptimal": 8, "parse_error": 8}
     text_of = as_text(found)
     assert "Qwen3-4B + GRPO + LLM engineer" in text_of
-    assert "51.67/31.67" in text_of
+    assert "64.67/41.33" in text_of
     assert "arXiv 2606.17682" in text_of
 
 
@@ -92,11 +95,38 @@ def test_missing_answers_are_wrong_unless_left_out(instances: list[LakeInstance]
     verdicts = grade(instances, _answers({i.id: LAKE.reference_answer(i, "compact") for i in some}))
     whole = score("mine", instances, verdicts, "some", partial=False)
     assert (whole.answers, whole.missing) == (6, 18)
-    assert [table.rows[0].sum.acc for table in whole.tables] == [50, 0]
+    assert [_sum(table).acc for table in whole.tables] == [50, 0]
     assert "18 of 24 instances have no answer: counted as wrong" in as_text(whole)
     part = score("mine", instances, verdicts, "some", partial=True)
-    assert [(table.agents, table.rows[0].sum.acc) for table in part.tables] == [(3, 100)]
+    assert [(table.agents, _sum(table).acc) for table in part.tables] == [(3, 100)]
     assert "left out" in as_text(part)
+
+
+def _sum(table: ScoreTable) -> Figures:
+    found = table.rows[0].sum
+    assert found is not None
+    return found
+
+
+def test_the_papers_sum_stands_only_beside_one_of_the_same_make() -> None:
+    """Over all of its sizes, each with as many instances; the rest of its rows stands always."""
+    made = [
+        i.model_copy(update={"id": f"{i.id}-{n}"}) for size in range(4, 11) for n, i in enumerate(_of_size(size) * 2)
+    ]
+    every, unequal, few = made, made[:-1], made[:8]
+    for chosen, there in ((every, True), (unequal, False), (few, False)):
+        verdicts = {i.id: LAKE.score(i, LAKE.reference_answer(i, "full")) for i in chosen}
+        found = score("benchmark", made, verdicts, "mine", partial=True)
+        (table,) = found.tables
+        assert [row.sum is not None for row in table.rows] == [True] + [there] * 7
+        assert ("left out (-)" in as_text(found)) is not there
+        assert any(row.acc for row in table.rows[1:])
+        assert ('"sum":null' in found.model_dump_json()) is not there
+
+
+def _of_size(size: int) -> list[LakeInstance]:
+    sizes = {str(n): {"data_ratio": float(n == size), "hole_ratio": 0.1, "wait_ratio": 0.0} for n in range(3, 11)}
+    return list(LAKE.generate(EnvConfig.model_validate({"sizes": sizes, "agents": {"4": 1}}), 2, 0).instances)
 
 
 def test_sets_and_answers_that_cannot_be_graded(instances: list[LakeInstance]) -> None:

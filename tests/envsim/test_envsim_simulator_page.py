@@ -22,7 +22,7 @@ def run(code: str) -> str:
 
 
 def test_every_block_has_its_output() -> None:
-    assert len(BLOCKS) == PAGE.read_text(encoding="utf-8").count("```python") == 4
+    assert len(BLOCKS) == PAGE.read_text(encoding="utf-8").count("```python") == 5
 
 
 @pytest.mark.filterwarnings("error")

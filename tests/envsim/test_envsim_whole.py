@@ -103,7 +103,7 @@ def test_a_directory_is_whole_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_via_cells_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_via = make_instance(["...."], [(0, 0)], [(0, 3)], via=[(0, 1)])
-    with pytest.raises(EnvsimError, match="via cells"):
+    with pytest.raises(EnvsimError, match="two goals"):
         writing.write([CORRIDOR, with_via], tmp_path / "out", "movingai")
     (tmp_path / "config.yaml").write_text("goals: {1: 0.9, 2: 0.1}\n")
     monkeypatch.setattr(Lake, "generate", None)
