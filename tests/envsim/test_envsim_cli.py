@@ -287,6 +287,11 @@ def test_generate_certify_and_export(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"certificate": {"sum_of_costs": 7}}, "sum_of_costs is 7; expected from 4 to 6"),
         ({"certificate": {"sum_of_costs": 5}}, "coordination_cost is 2; expected"),
         ({"certificate": {"sum_of_costs_at_makespan": 9}}, "sum_of_costs_at_makespan is 9; expected 6"),
+        ({"certificate": {"distances": [-2, 2]}}, "distances are [-2, 2]; expected [2, 2]"),
+        ({"certificate": {"reference_has_wait": True}}, "reference_has_wait is True; expected False"),
+        ({"certificate": {"needs_wait_makespan": True}}, "needs_wait_makespan is True; expected False"),
+        ({"certificate": {"needs_wait_soc": True}}, "needs_wait_soc is True; expected False"),
+        ({"certificate": {"solvable": False, "plan": None}}, "makespan is 4; expected none without a plan"),
     ],
 )
 def test_instances_that_contradict_themselves(
