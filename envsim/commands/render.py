@@ -122,7 +122,8 @@ def _drawn(options: argparse.Namespace, instance: LakeInstance) -> str:
 def _replay(options: argparse.Namespace, instance: LakeInstance) -> Replay | None:
     lake = Lake()
     if options.plan:
-        return lake.replay(instance, lake.reference_answer(instance, "compact"))
+        known = instance if instance.certificate is not None else certified(instance, None)
+        return lake.replay(instance, lake.reference_answer(known, "compact"))
     if options.answers is None:
         return None
     count = 0
