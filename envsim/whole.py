@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,14 +17,14 @@ def whole(path: Path) -> Iterator[Path]:
     It is renamed when the block ends; whatever ends the block early, an interrupt too, leaves nothing behind. The
     reader of a name sees the old file or the new one. Raises OSError as writing does.
     """
-    # The process's number keeps two writers apart; the kernel's own name would have the mode 0600.
-    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    # Chance keeps two writers apart; a file that the library for such names makes would have the mode 0600.
+    draft = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.part")
     try:
         yield draft
         os.replace(draft, path)
     except OSError as error:
         if error.filename == str(draft):
-            error.filename, error.filename2 = str(path), None
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
         if draft.is_dir():

@@ -327,7 +327,11 @@ def test_what_a_row_carries_is_not_asked_again(
         assert _lines(capsys, "solve", _jsonl(tmp_path / "one.jsonl", row)) == [whole]
         assert _lines(capsys, "solve", path)[1]["open"] == ["sum_of_costs", "needs_wait_soc"]
         assert [line["verdict"] for line in _lines(capsys, "verify", planned)] == ["optimal"]
-    longer = {"plan": ["S" + moves for moves in certificate["plan"]], "makespan": certificate["makespan"] + 1}
+    longer = {
+        "plan": ["S" + moves for moves in certificate["plan"]],
+        "makespan": certificate["makespan"] + 1,
+        "reference_has_wait": True,
+    }
     worse = row | {"plan": whole["paths"], "certificate": certificate | longer | {"sum_of_costs_at_makespan": None}}
     assert "below the certified optimum" in _refused(capsys, "verify", _jsonl(tmp_path / "worse.jsonl", worse))
     missing = worse | {"certificate": worse["certificate"] | gap}
