@@ -8,12 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to find the workers")
 LONG = ["generate", "--n", "200000", "--processes", "2"]
+
+
+@pytest.fixture(autouse=True)
+def _heed_interrupts() -> Iterator[None]:
+    """A shell lets what it runs in the background ignore Ctrl-C; children inherit that, but not a handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _begun(*arguments: str) -> subprocess.Popen[str]:
@@ -23,8 +32,6 @@ def _begun(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
