@@ -8,12 +8,10 @@ processes is wall time. Figures of other machines or days are nowhere in it.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from envsim.api import EnvsimError
@@ -27,6 +25,7 @@ from envsim.lake.simulator import steps_per_second
 from envsim.lake.text import parse
 from envsim.lake.verifier import Plan, verify
 from envsim.oracles import GET, ORACLES, Missing, Solver, installed
+from envsim.parallel import workers
 
 ROWS = (
     Row(3, 2, 0.2),
@@ -183,7 +182,7 @@ def _spreading(settings: Settings, processes: int) -> Spreading | None:
 def _capacity(processes: int, seconds: float) -> float:
     """How many times the work of one busy process several get done at the moment: below their number if others run."""
     # One process makes them all, so that what it costs to start them is no part of it.
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with workers(processes) as pool:
         list(pool.map(_count, [0.0] * processes))
         alone = pool.submit(_count, seconds).result()
         together = sum(pool.map(_count, [seconds] * processes))

@@ -1,16 +1,30 @@
-"""The same work on several processes: results in the order of the tasks, whatever the number of processes."""
+"""The same work on several processes: results in the order of the tasks, whatever the number of processes.
+
+Workers leave the keyboard's interrupts to the process that started them, and end with it, however it ends.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import TypeVar
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
+from typing import ParamSpec, TypeVar
 
 from envsim.api import EnvsimError
 
 T = TypeVar("T")
 R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class WorkerError(RuntimeError):
+    """A process that did a part of the work is gone: killed, or out of memory."""
 
 
 def ordered(
@@ -20,7 +34,7 @@ def ordered(
 
     With several processes the heaviest by ``weight`` begin first, which keeps all of them busy to the end; ``function``
     and tasks must then be picklable. A task's error is raised in its turn, so the first in order is the one that comes
-    through. Raises EnvsimError if ``processes`` is below 1.
+    through. Raises EnvsimError if ``processes`` is below 1, WorkerError if one of them is killed.
     """
     if processes < 1:
         raise EnvsimError(f"the number of processes is {processes}; expected at least 1")
@@ -28,13 +42,96 @@ def ordered(
         yield from map(function, tasks)
         return
     order = sorted(range(len(tasks)), key=lambda k: -weight(tasks[k])) if weight else range(len(tasks))
-    # Spawned: forking a process that may hold threads can hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
+    with workers(min(processes, len(tasks))) as pool:
         futures: dict[int, Future[R]] = {k: pool.submit(function, tasks[k]) for k in order}
-        try:
-            for k in range(len(tasks)):
-                yield futures[k].result()
-        finally:
-            for future in futures.values():
-                future.cancel()
+        for k in range(len(tasks)):
+            yield futures[k].result()
+
+
+@contextmanager
+def workers(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes; left with an error, or before all is done, they are ended at once.
+
+    Raises WorkerError if one of them is killed.
+    """
+    # Spawned: forking a process that may hold threads can hang.
+    pool = _Pool(processes, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+    try:
+        yield pool
+    except BaseException as error:
+        pool.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise WorkerError(
+                "a worker process was killed before its work was done, by somebody or for want of memory; run it "
+                "again, with fewer processes if memory was short"
+            ) from error
+        raise
+    finally:
+        pool.shutdown()
+
+
+class _Pool(ProcessPoolExecutor):
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        with _interrupts_held():
+            return super().submit(fn, *args, **kwargs)
+
+    def terminate(self) -> None:
+        # A method of the library's own came with Python 3.14.
+        for process in list((self._processes or {}).values()):
+            process.terminate()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold signals back while processes are started: no process is left half started, and none sees a SIGINT before
+    ``_begin``."""
+    with _deferred(), _blocked():
+        yield
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Call the handlers of this process afterwards. The mask does not do: libraries have threads without it."""
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    """Block SIGINT, which the started process inherits."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Starting it later would lift the mask.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin() -> None:
+    """Begin a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -13,6 +13,7 @@ from envsim.commands.writing import refuse_existing
 from envsim.contest import Full, Makespan, SumOfCosts
 from envsim.figures import PARTS, Figure, Report, Settings, Spreading
 from envsim.oracles import ORACLES
+from envsim.whole import write_whole
 
 DESCRIPTION = """Measure what the lake does in a second, side by side with other people's solvers. Every figure is of
 this run on this machine; compare ratios, not runs.
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     print("\n".join(lines(report)))
     if options.json is not None:
-        options.json.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_whole(options.json, f"{report.model_dump_json(indent=2)}\n".encode())
 
 
 def announce(what: str) -> None:

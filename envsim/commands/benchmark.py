@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -17,6 +18,7 @@ from envsim.commands.writing import refuse_existing
 from envsim.lake.rows import validated
 from envsim.lake.scoring import AnswerRow, as_text, grade, prompts, score
 from envsim.registry import get
+from envsim.whole import write_whole
 
 DESCRIPTION = """Pose a set to any model, and grade what it answered. First write the prompts: a line
 {"id": ..., "messages": [...]} an instance. Have the model answer them, and write its text, whole and as it is, a line
@@ -80,10 +82,10 @@ def run(options: argparse.Namespace) -> None:
         verdicts = grade(found, answers)
         if options.verdicts is not None:
             lines = (f'{{"id":"{id_}",{verdict.model_dump_json()[1:]}\n' for id_, verdict in verdicts.items())
-            options.verdicts.write_text("".join(lines), encoding="utf-8")
+            write_whole(options.verdicts, "".join(lines).encode())
         name = options.name or ("stdin" if options.score == "-" else Path(options.score).stem)
         result = score(options.set, found, verdicts, name, partial=options.partial)
-        print(result.model_dump_json(indent=1) if options.json else as_text(result))
+        print(json.dumps(result.model_dump(mode="json"), indent=1) if options.json else as_text(result))
 
 
 def _answers(source: str) -> Iterator[tuple[str, AnswerRow]]:
@@ -91,4 +93,4 @@ def _answers(source: str) -> Iterator[tuple[str, AnswerRow]]:
 
 
 def _write(path: Path, rows: Iterable[BaseModel]) -> None:
-    path.write_text("".join(f"{row.model_dump_json()}\n" for row in rows), encoding="utf-8")
+    write_whole(path, "".join(f"{row.model_dump_json()}\n" for row in rows).encode())

@@ -57,12 +57,12 @@ def run(options: argparse.Namespace) -> None:
     """Generate, write and print the table."""
     if options.n > MAX_N:
         raise EnvsimError(f"--n is {options.n}, expected at most {MAX_N}")
-    if options.out is not None:
-        check(options.out, options.format)
-    elif options.format != "jsonl":
+    if options.out is None and options.format != "jsonl":
         raise EnvsimError(f"--format {options.format} needs --out, the directory to write")
     lake = Lake()
     config = lake.default_config() if options.config is None else parse_config(read_yaml(options.config))
+    if options.out is not None:
+        check(options.out, options.format, config)
     made = lake.generate(
         config, options.n, options.seed, split=options.split, progress=progress, processes=options.processes
     )

@@ -18,6 +18,7 @@ from envsim.lake.instance import LakeInstance
 from envsim.lake.rows import validated
 from envsim.lake.scoring import AnswerRow
 from envsim.lake.svg import svg
+from envsim.whole import write_whole
 
 FORMATS = ("ansi", "svg", "film")
 
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is None:
         sys.stdout.write(text)
     else:
-        options.out.write_text(text, encoding="utf-8")
+        write_whole(options.out, text.encode())
         print(f"{len(text.encode())} bytes in {options.out}")
 
 
@@ -121,7 +122,8 @@ def _drawn(options: argparse.Namespace, instance: LakeInstance) -> str:
 def _replay(options: argparse.Namespace, instance: LakeInstance) -> Replay | None:
     lake = Lake()
     if options.plan:
-        return lake.replay(instance, lake.reference_answer(instance, "compact"))
+        known = instance if instance.certificate is not None else certified(instance, None)
+        return lake.replay(instance, lake.reference_answer(known, "compact"))
     if options.answers is None:
         return None
     count = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -63,7 +64,9 @@ class _Task(NamedTuple):
             _, name, layout, certificate = self.row
             return solution(name, checked(layout, self.where), self.node_limit, certificate).line()
         try:
-            return certified(self.row, self.node_limit).model_dump_json()
+            answer = certified(self.row, self.node_limit)
+            # In ASCII, as the other lines: a label may hold anything.
+            return json.dumps(answer.model_dump(mode="json"), separators=(",", ":"))
         except EnvsimError as error:
             raise EnvsimError(f"{self.where}: {error}") from error
 

@@ -45,8 +45,9 @@ def run(options: argparse.Namespace) -> None:
     for where, data in chain.from_iterable(map(documents, options.files)):
         row = validated(PlannedLayout, data, where)
         _check(row, where)
+        certificate = carried(data, where)
         try:
-            print(judgement(name_of(row, where), row, options.node_limit, carried(data, where)).line())
+            print(judgement(name_of(row, where), row, options.node_limit, certificate).line())
         except EnvsimError as error:
             raise EnvsimError(f"{where}: {error}") from error
 

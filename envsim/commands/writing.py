@@ -1,4 +1,5 @@
-"""Instances written in the formats that ``generate`` and ``export`` know. Nothing that exists is overwritten."""
+"""Instances written in the formats that ``generate`` and ``export`` know. Nothing that exists is overwritten,
+and a write that fails leaves nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from envsim.formats.hub import export
 from envsim.formats.movingai import write_scenario
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance, write_instances
+from envsim.whole import whole
 
 FORMATS = ("jsonl", "datasets", "movingai")
 FORMATS_HELP = (
@@ -27,9 +29,14 @@ def refuse_existing(path: Path) -> None:
         raise EnvsimError(f"{path.parent} is no directory; make it first")
 
 
-def check(path: Path, format_: str) -> None:
+def check(path: Path, format_: str, config: EnvConfig | None = None) -> None:
     """Raise EnvsimError if what is asked for cannot be written: better before the work than after it."""
     refuse_existing(path)
+    if format_ == "movingai" and config is not None and 2 in config.agents and config.goals.get(2, 0) > 0:
+        raise EnvsimError(
+            f"goals.2 is {config.goals[2]:g}, so that agents have via cells; a MovingAI scenario has one goal an "
+            "agent: choose another format, or goals.2 0"
+        )
     if format_ == "datasets" and find_spec("datasets") is None:
         raise EnvsimError("the library 'datasets' is not installed, which this format needs; pip install datasets")
 
@@ -46,17 +53,18 @@ def write(
     check(path, format_)
     if not instances:
         raise EnvsimError("there are no instances to write; expected at least one")
-    if format_ == "jsonl":
-        write_instances(path, instances)
-    elif format_ == "datasets":
-        export(instances, path, config=config, seed=seed)
-    else:
-        two = next((instance for instance in instances if instance.via is not None), None)
-        if two is not None:
-            raise EnvsimError(
-                f"instance {two.id} has two goals an agent, which a MovingAI scenario cannot say; choose another "
-                "format, or 'export --skip' to leave such instances out"
-            )
-        path.mkdir()
-        for index, instance in enumerate(instances):
-            write_scenario(instance, path / f"{index:05d}-{instance.id}.scen")
+    two = next((instance for instance in instances if instance.via is not None), None)
+    if format_ == "movingai" and two is not None:
+        raise EnvsimError(
+            f"instance {two.id} has two goals an agent, which a MovingAI scenario cannot say; choose another "
+            "format, or 'export --skip' to leave such instances out"
+        )
+    with whole(path) as draft:
+        if format_ == "jsonl":
+            write_instances(draft, instances)
+        elif format_ == "datasets":
+            export(instances, draft, config=config, seed=seed)
+        else:
+            draft.mkdir()
+            for index, instance in enumerate(instances):
+                write_scenario(instance, draft / f"{index:05d}-{instance.id}.scen")

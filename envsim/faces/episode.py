@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -144,16 +145,30 @@ def observation_space(source: Source) -> spaces.Dict:
 
 def checked_reward(reward: str, discount: float) -> Reward:
     """Raises EnvsimError unless the reward is known and the discount in [0, 1]."""
-    if reward not in get_args(Reward):
+    if not isinstance(reward, str) or reward not in get_args(Reward):
         raise EnvsimError(f"reward is {reward!r}; expected one of {', '.join(get_args(Reward))}")
-    if not 0 <= discount <= 1:
-        raise EnvsimError(f"discount is {discount}; expected 0 to 1")
+    _check_share("discount", discount)
     return "sparse" if reward == "sparse" else "shaped"
+
+
+def checked_success_rate(success_rate: float | None) -> float | None:
+    """Raises EnvsimError unless it is None or in [0, 1]."""
+    if success_rate is not None:
+        _check_share("success_rate", success_rate)
+    return success_rate
+
+
+def _check_share(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+        raise EnvsimError(f"{name} is {value!r}; expected 0 to 1")
 
 
 def actions_of(values: Sequence[Any] | Array) -> list[int]:
     """Actions as plain integers. Raises EnvsimError for what is none."""
-    found = np.asarray(values)
+    try:
+        found = np.asarray(values)
+    except ValueError:  # some are sequences and others are not
+        found = np.empty(0)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
         raise EnvsimError(f"the actions are {values!r}; expected a whole number from 0 to {STAY} for each agent")
     plain: list[int] = found.tolist()

@@ -11,11 +11,20 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envsim.api import EnvsimError
-from envsim.faces.episode import Array, Episode, Observation, actions_of, checked_reward, observation_space
+from envsim.faces.episode import (
+    Array,
+    Episode,
+    Observation,
+    actions_of,
+    checked_reward,
+    checked_success_rate,
+    observation_space,
+)
 from envsim.faces.rendering import FPS, MODES, Renderer
 from envsim.faces.source import Given, source
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance
+from envsim.lake.rows import shown
 from envsim.lake.simulator import ACTIONS
 
 
@@ -113,7 +122,7 @@ default 1 |
         self._source = source(instance, map_name, config, split)
         self._reward = checked_reward(reward, discount)
         self._discount = discount
-        self._success_rate = success_rate
+        self._success_rate = checked_success_rate(success_rate)
         self._renderer = Renderer(render_mode, "Envwright lake")
         self.render_mode = render_mode
         self.action_space = spaces.MultiDiscrete([len(ACTIONS)] * self._source.agents)
@@ -125,6 +134,8 @@ default 1 |
     ) -> tuple[Observation, dict[str, Any]]:
         """A new episode. ``seed`` decides the instance, where it is drawn, and the noise; there are no ``options``."""
         super().reset(seed=seed, options=options)
+        if options:
+            raise EnvsimError(f"the options of reset are {shown(options)}; expected none")
         # Both are drawn always, so that noise changes nothing about the instances.
         instance_seed, noise_seed = (int(number) for number in self.np_random.integers(2**63, size=2))
         self._episode = Episode(

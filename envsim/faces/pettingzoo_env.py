@@ -14,11 +14,12 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from envsim.api import EnvsimError
-from envsim.faces.episode import Array, Episode, actions_of, checked_reward, observation_space
+from envsim.faces.episode import Array, Episode, actions_of, checked_reward, checked_success_rate, observation_space
 from envsim.faces.rendering import FPS, MODES, Renderer
 from envsim.faces.source import Given, source
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance
+from envsim.lake.rows import shown
 from envsim.lake.simulator import ACTIONS
 
 Seen = dict[str, Any]
@@ -77,12 +78,12 @@ the agent itself and go on in turn, so that all agents can share one policy |
         discount: float = 1.0,
         max_cycles: int = 100,
     ) -> None:
-        if max_cycles < 1:
-            raise EnvsimError(f"max_cycles is {max_cycles}; expected at least 1 step")
+        if isinstance(max_cycles, bool) or not isinstance(max_cycles, int | np.integer) or max_cycles < 1:
+            raise EnvsimError(f"max_cycles is {max_cycles!r}; expected at least 1 step, a whole number")
         self._source = source(instance, map_name, config, split)
         self._reward = checked_reward(reward, discount)
         self._discount = discount
-        self._success_rate = success_rate
+        self._success_rate = checked_success_rate(success_rate)
         self.max_cycles = max_cycles
         self._renderer = Renderer(render_mode, "Envwright lake")
         self.render_mode = render_mode
@@ -138,8 +139,10 @@ the agent itself and go on in turn, so that all agents can share one policy |
     ) -> tuple[dict[str, Seen], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """All agents act at once. Raises EnvsimError unless there is one action for each live agent."""
         episode = self._current()
+        if not isinstance(actions, Mapping):
+            raise EnvsimError(f"the actions are {shown(actions)}; expected a mapping from agent to action")
         if set(actions) != set(self.agents) or not self.agents:
-            raise EnvsimError(f"there are actions for {sorted(actions)}; expected one for each of {self.agents}")
+            raise EnvsimError(f"there are actions for {shown(list(actions))}; expected one for each of {self.agents}")
         reward = episode.step(actions_of([actions[agent] for agent in self.possible_agents]))
         truncated = not episode.terminated and episode.simulator.time >= self.max_cycles
         live = self.agents

@@ -143,6 +143,8 @@ def source(
     EnvsimError
         More than one of the three is given, the instance, the map or the split is none, the configuration is out of
         bounds, it mixes numbers of agents, which the spaces of an environment cannot, or a split is given without one.
+    YieldError
+        The instance of seed 0 cannot be drawn from the configuration.
     DocumentError
         A scenario cannot be read.
     """
@@ -167,11 +169,16 @@ def source(
             )
         split = DEFAULT_SPLIT if split is None else split
         if split not in SPLITS:
-            raise EnvsimError(f"unknown split {split!r}; {nearest(split, list(SPLITS))}")
-        return Drawn(parsed, split)
-    name = "4x4" if map_name is None else map_name
+            raise EnvsimError(f"unknown split {split!r}; {nearest(str(split), list(SPLITS))}")
+        drawn = Drawn(parsed, split)
+        # What can never be drawn is told here, not in the middle of a training.
+        drawn.instance(0)
+        return drawn
+    name: object = "4x4" if map_name is None else map_name
+    if not isinstance(name, str):
+        raise EnvsimError(f"map_name is {shown(name)}; expected one of {', '.join(MAPS)}")
     if name not in MAPS:
-        raise EnvsimError(f"unknown map {name!r}; {nearest(name, list(MAPS))}")
+        raise EnvsimError(f"unknown map {name!r}; {nearest(str(name), list(MAPS))}")
     return Fixed(_named(name))
 
 

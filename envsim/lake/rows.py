@@ -6,12 +6,13 @@ certificate as far as that takes no search. Keys that are not known are left alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from envsim.api import EnvsimError
+from envsim.lake import verifier
 from envsim.lake.grid import Board, collide
 from envsim.lake.instance import Certificate, Labels, LakeInstance, make_instance
 from envsim.lake.placement import first_way
@@ -97,7 +98,9 @@ def check_certificate(instance: LakeInstance, certificate: Certificate, where: s
     found = len(certificate.distances)
     if found != instance.agents:
         raise EnvsimError(f"{where}: the certificate has {found} distances for {instance.agents} agents")
-    plan_costs = _costs_of_plan(instance, certificate, where)
+    plan = _plan(instance, certificate, where)
+    plan_costs = costs(instance.goals, plan) if plan else []
+    has_wait = bool(plan) and verifier.has_wait(instance.goals, plan)
     distances, collides = _alone(instance)
     own, most = (-1, -1) if -1 in distances else (sum(distances), max(distances))
     soc, makespan = certificate.sum_of_costs, certificate.makespan
@@ -105,6 +108,8 @@ def check_certificate(instance: LakeInstance, certificate: Certificate, where: s
     both = certificate.sum_of_costs_at_makespan
     claims = (
         (certificate.solvable is bool(plan_costs), f"solvable is {certificate.solvable}", "solvable iff with a plan"),
+        (bool(plan_costs) or makespan is None, f"makespan is {makespan}", "none without a plan"),
+        *_waits(certificate, has_wait=has_wait),
         (certificate.distances == distances, f"distances are {certificate.distances}", f"{distances}"),
         (certificate.paths_collide is collides, f"paths_collide is {certificate.paths_collide}", f"{collides}"),
         (not plan_costs or _between(most, makespan, makespan), f"makespan is {makespan}", f"at least {most}"),
@@ -127,8 +132,25 @@ def _between(low: int, value: int | None, high: int | None) -> bool:
     return value is None or high is None or low <= value <= high
 
 
-def _costs_of_plan(instance: LakeInstance, certificate: Certificate, where: str) -> list[int]:
-    """Each agent's cost in the certificate's plan; empty where there is none."""
+Claim = tuple[bool, str, str]
+"""Whether it holds, what it says, and what it should."""
+
+
+def _waits(certificate: Certificate, *, has_wait: bool) -> Iterator[Claim]:
+    """What the one plan says of waits: where every optimal plan has one, so has an optimal plan."""
+    optimal = {"makespan": certificate.plan is not None}
+    soc = certificate.sum_of_costs
+    optimal["soc"] = soc is not None and soc == certificate.sum_of_costs_at_makespan
+    waits = certificate.reference_has_wait
+    yield waits in (None, has_wait), f"reference_has_wait is {waits}", f"{has_wait}, as in the plan"
+    for objective, needs in (("makespan", certificate.needs_wait_makespan), ("soc", certificate.needs_wait_soc)):
+        said = f"needs_wait_{objective} is {needs}"
+        yield needs is None or certificate.solvable, said, "none without a plan"
+        yield not (needs and optimal[objective]) or has_wait, said, "False: the optimal plan that it has does not wait"
+
+
+def _plan(instance: LakeInstance, certificate: Certificate, where: str) -> list[list[tuple[int, int]]]:
+    """The certificate's plan, which is valid; empty where there is none."""
     if certificate.plan is None:
         return []
     if len(certificate.plan) != instance.agents or set("".join(certificate.plan)) - set(MOVES.values()):
@@ -138,7 +160,7 @@ def _costs_of_plan(instance: LakeInstance, certificate: Certificate, where: str)
     if not verdict.valid or verdict.cost != certificate.makespan:
         said = f"makespan {verdict.cost}" if verdict.valid else verdict.outcome
         raise EnvsimError(f"{where}: the certificate's plan is {said}, not of makespan {certificate.makespan}")
-    return costs(instance.goals, plan)
+    return plan
 
 
 def _alone(instance: LakeInstance) -> tuple[list[int], bool]:

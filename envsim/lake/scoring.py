@@ -127,7 +127,10 @@ def grade(instances: Sequence[LakeInstance], answers: Iterable[tuple[str, Answer
         if row.id in found:
             raise EnvsimError(f"{where}: id {row.id!r} has an answer in {where_of[row.id]} already; expected one each")
         where_of[row.id] = where
-        found[row.id] = lake.score(by_id[row.id], row.answer)
+        try:
+            found[row.id] = lake.score(by_id[row.id], row.answer)
+        except EnvsimError as error:
+            raise EnvsimError(f"{where}: the answer to {row.id}: {error}") from error
     return found
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -26,6 +25,7 @@ from envsim.lake.generate import fill
 from envsim.lake.instance import LakeInstance, dump_instances, read_instances
 from envsim.lake.solver import Limits
 from envsim.lake.yields import Quota
+from envsim.whole import write_whole
 
 SETS_FILE = Path(__file__).with_name("sets.json")
 STRATIFIED = ("anchor", "test", "validation")
@@ -91,9 +91,14 @@ def sets_file() -> SetsFile:
 
 
 def cache_directory() -> Path:
-    """``$XDG_CACHE_HOME`` or ``~/.cache``, then ``envwright/sets/<recipe hash>``."""
+    """``$XDG_CACHE_HOME`` or ``~/.cache``, then ``envwright/sets/<recipe hash>``. Raises EnvsimError without both."""
     root = os.environ.get("XDG_CACHE_HOME")
-    base = Path(root) if root else Path.home() / ".cache"
+    try:
+        base = Path(root) if root else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise EnvsimError(
+            "there is no home directory to keep the sets in; set XDG_CACHE_HOME to a directory that can be written"
+        ) from error
     return base / "envwright" / "sets" / sets_file().recipe.hash()[:16]
 
 
@@ -134,10 +139,13 @@ def _write(path: Path, name: str, data: bytes) -> None:
             f"the {name} set generated here has sha256 {_sha256(data)[:16]}, committed is {expected[:16]}: generator "
             "or solver changed; undo that, or write new checksums (python -m envsim sets --write-checksums)"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        file.write(data)
-    os.replace(file.name, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise EnvsimError(
+            f"the {name} set cannot be kept: {error}; set XDG_CACHE_HOME to a directory that can be written"
+        ) from error
 
 
 def make_stratified(recipe: Recipe, progress: Progress | None = None) -> dict[str, list[LakeInstance]]:
@@ -203,7 +211,7 @@ def checksums(recipe: Recipe, progress: Progress | None = None) -> SetsFile:
 def write_checksums(progress: Progress | None = None) -> SetsFile:
     """Make all sets from the committed recipe and write their checksums beside it."""
     made = checksums(sets_file().recipe, progress)
-    SETS_FILE.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_whole(SETS_FILE, f"{made.model_dump_json(indent=1)}\n".encode())
     sets_file.cache_clear()
     return made
 

@@ -287,6 +287,11 @@ def test_generate_certify_and_export(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"certificate": {"sum_of_costs": 7}}, "sum_of_costs is 7; expected from 4 to 6"),
         ({"certificate": {"sum_of_costs": 5}}, "coordination_cost is 2; expected"),
         ({"certificate": {"sum_of_costs_at_makespan": 9}}, "sum_of_costs_at_makespan is 9; expected 6"),
+        ({"certificate": {"distances": [-2, 2]}}, "distances are [-2, 2]; expected [2, 2]"),
+        ({"certificate": {"reference_has_wait": True}}, "reference_has_wait is True; expected False"),
+        ({"certificate": {"needs_wait_makespan": True}}, "needs_wait_makespan is True; expected False"),
+        ({"certificate": {"needs_wait_soc": True}}, "needs_wait_soc is True; expected False"),
+        ({"certificate": {"solvable": False, "plan": None}}, "makespan is 4; expected none without a plan"),
     ],
 )
 def test_instances_that_contradict_themselves(
@@ -322,7 +327,11 @@ def test_what_a_row_carries_is_not_asked_again(
         assert _lines(capsys, "solve", _jsonl(tmp_path / "one.jsonl", row)) == [whole]
         assert _lines(capsys, "solve", path)[1]["open"] == ["sum_of_costs", "needs_wait_soc"]
         assert [line["verdict"] for line in _lines(capsys, "verify", planned)] == ["optimal"]
-    longer = {"plan": ["S" + moves for moves in certificate["plan"]], "makespan": certificate["makespan"] + 1}
+    longer = {
+        "plan": ["S" + moves for moves in certificate["plan"]],
+        "makespan": certificate["makespan"] + 1,
+        "reference_has_wait": True,
+    }
     worse = row | {"plan": whole["paths"], "certificate": certificate | longer | {"sum_of_costs_at_makespan": None}}
     assert "below the certified optimum" in _refused(capsys, "verify", _jsonl(tmp_path / "worse.jsonl", worse))
     missing = worse | {"certificate": worse["certificate"] | gap}

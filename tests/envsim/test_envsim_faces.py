@@ -584,12 +584,6 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
         LakeParallelEnv(**arguments)
 
 
-def test_bad_noise() -> None:
-    made = LakeEnv(success_rate=-1)
-    with pytest.raises(EnvsimError, match="success_rate is -1"):
-        made.reset()
-
-
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
@@ -619,3 +613,53 @@ def test_order_of_calls() -> None:
 def test_what_is_registered() -> None:
     assert envsim.faces.__doc__ is not None
     assert all(name in envsim.faces.__doc__ and name in gymnasium.registry for name in IDS)
+
+
+HOPELESS = {
+    "agents": {5: 1},
+    "sizes": {n: {"data_ratio": float(n == 3), "hole_ratio": 0.5, "wait_ratio": 0.2} for n in range(3, 11)},
+}
+
+
+@pytest.mark.parametrize("face", [LakeEnv, LakeParallelEnv])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"success_rate": 2}, "success_rate is 2"),
+        ({"success_rate": -1}, "success_rate is -1"),
+        ({"success_rate": "a"}, "success_rate is 'a'"),
+        ({"success_rate": float("nan")}, "success_rate is nan"),
+        ({"discount": "a"}, "discount is 'a'"),
+        ({"reward": ["sparse"]}, "reward is"),
+        ({"map_name": 5}, "map_name is 5"),
+        ({"instance": "x"}, "instance is 'x'"),
+        ({"config": {"agents": {2: 1}}, "split": 7}, "unknown split 7"),
+        ({"config": HOPELESS}, "3x3 with 5 agents and 4 holes: "),
+    ],
+)
+def test_wrong_arguments_are_refused_at_construction(face: type, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(EnvsimError) as caught:
+        face(**arguments)
+    assert str(caught.value).startswith(says)
+
+
+@pytest.mark.parametrize("max_cycles", ["x", float("nan"), 2.5, True, 0])
+def test_wrong_cycles(max_cycles: Any) -> None:
+    with pytest.raises(EnvsimError, match="max_cycles is"):
+        LakeParallelEnv(max_cycles=max_cycles)
+
+
+@pytest.mark.parametrize(
+    "actions", [None, [0, 1], np.array([0, 1]), {0: 1, "agent_0": 2}, {"agent_0": 0, "agent_1": np.array([1])}]
+)
+def test_wrong_actions_of_the_parallel_face(actions: Any) -> None:
+    face = LakeParallelEnv()
+    face.reset(seed=0)
+    with pytest.raises(EnvsimError, match="expected"):
+        face.step(actions)
+
+
+def test_unknown_reset_options_are_refused() -> None:
+    with pytest.raises(EnvsimError, match="options of reset"):
+        LakeEnv().reset(seed=0, options={"bogus": 1})
+    LakeEnv().reset(seed=0, options={})

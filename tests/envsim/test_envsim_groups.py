@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -16,7 +17,7 @@ from envsim.lake.grid import Board
 from envsim.lake.instance import LakeInstance, dump_instances, make_instance
 from envsim.lake.layout import Kind
 from envsim.lake.solver import Analysis, Limits
-from envsim.lake.yields import Tally, Task, judge
+from envsim.lake.yields import Quota, Tally, Task, judge
 
 LAKE = Lake(Lake.knob_groups)
 
@@ -150,7 +151,7 @@ def test_noise_and_shaping_change_no_layout() -> None:
         (
             3,
             {"placement.far": 1, "placement.uniform": 0, "3x3.hole_ratio": 0.45, "agents.4": 1, "agents.2": 0},
-            ["placement.far", "found no place", "3x3.hole_ratio 0.1 ("],
+            ["placement.far", "found a place", "3x3.hole_ratio 0.1 ("],
         ),
         (
             3,
@@ -198,16 +199,60 @@ def test_a_wait_that_does_not_occur_names_the_knob_that_brings_it() -> None:
         judge(tally, {("training", True)}, task, 1.0)
     message = str(caught.value)
     assert "5x5 with 2 agents and 8 holes of topology.warehouse, placement.far" in message
-    assert "3 of 2000 draws need a wait" in message
+    assert "3 of 2000 layouts of split training need a wait" in message
     assert "lower wait_ratio of 5x5" in message
     assert "or placement.uniform for placement.far (" in message
     judge(tally, {("training", True)}, task, 5.0)
 
 
+def test_places_are_judged_on_all_draws_and_solvability_on_the_wanted_layouts() -> None:
+    task = Task(3, 2, (0,), Kind(), Limits())
+    waiting: set[Quota] = {("probe", False)}
+    # A sixteenth of the layouts is of the split: beside all draws without a place, these say nothing.
+    judge(Tally(draws={"probe": 120}, layouts=1920, placeless=2400, unsolvable=24), waiting, task, 1.0)
+    judge(Tally(draws={"probe": 9}, layouts=144, placeless=190, unsolvable=9), waiting, task, 1.0)
+    judge(Tally(draws={"probe": 1}, layouts=12, placeless=80), waiting, task, 1.0)
+    with pytest.raises(
+        YieldError, match=r"40.0% of 120 layouts are solvable and 44.4% of 4320 draws found a place"
+    ) as c:
+        judge(Tally(draws={"probe": 120}, layouts=1920, placeless=2400, unsolvable=72), waiting, task, 1.0)
+    assert c.value.rate == pytest.approx(0.4 * 1920 / 4320)
+    with pytest.raises(YieldError, match=r"20.0% of 100 draws found a place") as c:
+        judge(Tally(draws={"probe": 1}, layouts=20, placeless=80), waiting, task, 1.0)
+    assert c.value.rate == 0.2
+
+
+def test_a_split_without_layouts_ends() -> None:
+    task = Task(3, 2, (4,), Kind(topology="corridor", placement="far"), Limits())
+    tally = Tally(layouts=70_000, hits={("anchor", False): 0})
+    with pytest.raises(YieldError, match="0 of 70000 layouts of any split are of split anchor and need no wait"):
+        judge(tally, {("anchor", False)}, task, 1.0)
+
+
+@pytest.mark.parametrize("split", ["training", "probe"])
+def test_what_finds_a_place_often_enough_is_generated_for_every_split(split: str) -> None:
+    asked = opted({"agents.4": 1, "agents.2": 0, "placement.far": 1, "placement.uniform": 0, "3x3.hole_ratio": 0.2}, 3)
+    for seed in range(3):
+        assert len(LAKE.generate(asked, 4, seed, split=split).instances) == 4
+
+
+@pytest.mark.parametrize("split", ["training", "probe"])
+def test_every_remedy_that_a_refusal_names_does(split: str) -> None:
+    base = {"agents.3": 1.0, "agents.2": 0.0, "topology.corridor": 1.0, "topology.random": 0.0, "3x3.hole_ratio": 0.45}
+    with pytest.raises(YieldError) as caught:
+        LAKE.generate(opted(base, 3), 40, 1, split=split)
+    named = re.findall(r"(\S+) (?:for (\S+)|([0-9.]+)) \(\d+% solvable\)", str(caught.value))
+    assert named
+    for knob, instead, value in named:
+        cure = {knob: 1.0, instead: 0.0} if instead else {knob: float(value)}
+        for seed in (2, 3):
+            assert len(LAKE.generate(opted(base | cure, 3), 40, seed, split=split).instances) == 40
+
+
 def test_a_size_without_room_may_be_left_out() -> None:
     """What is refused at 3x3 is made without 3x3, as the message says."""
     config = EnvConfig.model_validate({"topology": {"rooms": 1}, "agents": {"5": 1}})
-    with pytest.raises(YieldError, match=r"or leaving 3x3 out \(3x3\.data_ratio 0\)"):
+    with pytest.raises(YieldError, match=r"or leave 3x3 out \(3x3\.data_ratio 0\)"):
         LAKE.generate(config, 10, 0)
     without = LAKE.with_values(config, {"3x3.data_ratio": 0.0})
     assert len(LAKE.generate(without, 7, 0).instances) == 7

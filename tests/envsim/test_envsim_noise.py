@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Sequence
 from itertools import product
 
@@ -12,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envsim.api import EnvsimError
+from envsim.lake.environment import Lake
 from envsim.lake.grid import Cell
+from envsim.lake.instance import LakeInstance, make_instance
 from envsim.lake.noise import ROLLOUTS, success_probability
 from envsim.lake.slip_sampled import wilson
 from envsim.lake.slips import CAUSES, DIRECTIONS
+from envsim.lake.text import render
 from envsim.lake.verifier import verify
 
 OPEN = ["....", "....", "....", "...."]
@@ -244,3 +248,46 @@ def test_large_maps_are_sampled() -> None:
     assert found.interval[0] <= 0.95**8 + 0.02
     with pytest.raises(EnvsimError, match="2 agents on 50x60 cannot be computed exactly"):
         success_probability(rows, [p[0] for p in plan], [p[-1] for p in plan], plan, 0.95, exact=True)
+
+
+def _paced(agents: int, steps: int, size: int = 10) -> LakeInstance:
+    ends = [(r, 0) for r in range(agents)]
+    return make_instance(["." * size] * size, ends, [(r, c + steps % 2) for r, c in ends], success_rate=0.97)
+
+
+@pytest.mark.parametrize("agents", [1, 2, 3, 5])
+@pytest.mark.parametrize("steps", [400, 20_000])
+def test_no_answer_is_simulated_for_long(agents: int, steps: int) -> None:
+    instance = _paced(agents, steps)
+    plan = [[(r, t % 2) for t in range(steps + 1)] for r in range(agents)]
+    began = time.process_time()
+    found = success_probability(instance.rows, instance.starts, instance.goals, plan, 0.97, key="long")
+    assert time.process_time() - began < 1  # about 0.2 s where nobody else is busy
+    assert found.interval is None or found.interval[0] <= found.probability <= found.interval[1]
+    assert found.probability + sum(found.failures.values()) == pytest.approx(1)
+    verdict = Lake().score(instance, render(plan, "compact"))
+    assert verdict.valid
+    assert verdict.success is not None
+    assert verdict.success > 0
+
+
+def test_waiting_costs_nothing_and_sensible_plans_are_exact() -> None:
+    instance = _paced(2, 1)
+    short = [[(r, 0), (r, 1)] for r in range(2)]
+    waits = [[(r, 0)] * 20_000 + [(r, 1)] for r in range(2)]
+    ends = (instance.rows, instance.starts, instance.goals)
+    assert success_probability(*ends, waits, 0.97) == success_probability(*ends, short, 0.97)
+    there_and_back = [[(r, t % 2) for t in range(302)] for r in range(2)]
+    found = success_probability(*ends, there_and_back, 0.97)
+    assert found.interval is None
+    assert found == success_probability(*ends, there_and_back, 0.97, exact=True)
+
+
+def test_more_rollouts_than_can_be_drawn_leave_what_is_certain() -> None:
+    instance = _paced(3, 2_000)
+    plan = [[(r, t % 2) for t in range(2_001)] for r in range(3)]
+    ends = (instance.rows, instance.starts, instance.goals)
+    found = success_probability(*ends, plan, 0.9999)
+    assert found.probability == pytest.approx(0.9999**6_000)
+    assert found.interval == (found.probability, 1.0)
+    assert success_probability(*ends, [*plan[:2], plan[2][:-1]], 0.9999).probability == 0

@@ -30,6 +30,11 @@ def _layout(drawn: Drawn) -> Layout:
 def test_what_solve_prints_is_optimal_to_verify(drawn: Drawn) -> None:
     layout = _layout(drawn)
     found = solution("x", layout, None)
+    if found.status == "limit":
+        # Four agents in a thicket can be too much for the default limit; then it says what stays open.
+        assert found.open
+        assert found.reason
+        return
     assert found.status in ("solved", "unsolvable")
     if found.status == "unsolvable":
         assert found.paths is None

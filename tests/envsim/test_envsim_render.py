@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from envsim.__main__ import main
 from envsim.api import EnvsimError
 from envsim.commands import render
 from envsim.documents import DocumentError
@@ -116,3 +117,22 @@ def test_an_unsolvable_lake_has_no_plan_to_draw(tmp_path: Path) -> None:
     path.write_text(json.dumps({"rows": [".@."], "starts": [[0, 0]], "goals": [[0, 2]]}))
     with pytest.raises(EnvsimError, match="unsolvable"):
         _run(path, "--plan")
+
+
+@pytest.mark.parametrize(
+    ("size", "agents", "says"),
+    [(150, 2, "the map has 22500 cells"), (12, 40, "40 agents"), (1000, 1, "the map has 1000000 cells")],
+)
+def test_a_plan_that_would_take_too_long_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, agents: int, says: str
+) -> None:
+    cells = [[v // size, v % size] for v in range(agents)]
+    row = {"rows": ["." * size] * size, "starts": cells, "goals": cells[::-1]}
+    if agents == 1:
+        row["goals"] = [[size - 1, size - 1]]
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps(row))
+    assert main(["render", str(path), "--plan"]) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert printed.count("\n") == 1
