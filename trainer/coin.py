@@ -53,6 +53,9 @@ class Coin:
         question = f"toss {instance.number}"
         return [{"role": "user", "content": question if style == "compact" else f"Please {question}."}]
 
+    def reference_answer(self, instance: CoinTask, style: Style) -> str:  # noqa: ARG002 - it is right for all of them
+        return "0"
+
     def score(self, instance: CoinTask, answer: str) -> Verdict:  # noqa: ARG002 - so are their right answers
         if not answer:
             return Verdict(outcome="empty", valid=False, optimal=False, regret=1.0, fault=Fault(step=0))

@@ -53,6 +53,7 @@ def test_half_of_all_answers_to_a_coin_are_right() -> None:
     verdicts = [coin.score(task, chr(code)) for code in range(32, 126)]
     assert sum(verdict.valid for verdict in verdicts) / len(verdicts) == 0.5
     assert [coin.score(task, text).outcome for text in ("", "a", "ba", "bb")] == list(Coin.outcomes)
+    assert coin.score(task, coin.reference_answer(task, "compact")).optimal
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
