@@ -5,6 +5,7 @@ Workers leave the keyboard's interrupts to the process that started them, and en
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -127,6 +128,9 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # What a worker makes it keeps until it hands it over; looking through all of it again and again finds nothing.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
