@@ -34,7 +34,15 @@ from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
 from trainer.rollouts import Clock, Rollouts
 from trainer.spec import GrpoSettings, StageSpec, canonical_hash
-from trainer.trained import Trained, TrainingError, TrainingInputError, lora_config, optional, save_moved
+from trainer.trained import (
+    Trained,
+    TrainingError,
+    TrainingInputError,
+    lora_config,
+    optional,
+    save_moved,
+    shared_arguments,
+)
 from trainer.tripwires import Watch
 
 
@@ -219,19 +227,12 @@ def grpo_config(spec: StageSpec, output: Path, server: str | None = None) -> Any
         # The default drops whole long answers when the two engines' log-probabilities drift apart.
         engine["vllm_importance_sampling_mode"] = "token_truncate"
     return GRPOConfig(
-        output_dir=str(output),
-        max_steps=grpo.steps,
+        **shared_arguments(spec, grpo, output),
         per_device_train_batch_size=spec.micro_batch,
         gradient_accumulation_steps=accumulation,
         steps_per_generation=accumulation,
         num_generations=grpo.group,
         num_iterations=1,
-        learning_rate=grpo.learning_rate,
-        lr_scheduler_type=grpo.schedule,
-        warmup_steps=grpo.warmup_steps,
-        weight_decay=0.0,
-        optim="adamw_torch_fused",
-        max_grad_norm=grpo.max_grad_norm,
         loss_type=grpo.loss_type,
         scale_rewards=grpo.scale_rewards,
         beta=grpo.beta,
@@ -248,19 +249,7 @@ def grpo_config(spec: StageSpec, output: Path, server: str | None = None) -> Any
         min_p=None,
         chat_template_kwargs=spec.generation.chat_template_kwargs or None,
         shuffle_dataset=True,
-        seed=spec.seed,
-        bf16=grpo.bf16,
-        gradient_checkpointing=grpo.gradient_checkpointing,
-        use_cpu=spec.device == "cpu",
-        dataloader_num_workers=0,
-        dataloader_pin_memory=spec.device == "cuda",
-        save_strategy="steps",
-        save_steps=grpo.save_every,
-        save_total_limit=2,
-        logging_steps=1,
         log_completions=False,
-        report_to="none",
-        disable_tqdm=True,
         # Every weight takes part in every step; looking for those that do not costs a pass over the graph.
         ddp_find_unused_parameters=None if spec.processes == 1 else False,
         **engine,

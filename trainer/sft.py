@@ -27,7 +27,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
@@ -42,11 +41,19 @@ from trainer.dataset import DatasetError, read_dataset
 from trainer.decoding import encode
 from trainer.draining import Drain
 from trainer.lengths import check_room
-from trainer.metrics import SftMetrics, append, beat
-from trainer.resume import mark_complete
+from trainer.metrics import SftMetrics
+from trainer.reporter import StepReporter
 from trainer.rollouts import Clock
 from trainer.spec import SftSpec, canonical_hash
-from trainer.trained import Trained, TrainingError, TrainingInputError, lora_config, optional, save_moved
+from trainer.trained import (
+    Trained,
+    TrainingError,
+    TrainingInputError,
+    lora_config,
+    optional,
+    save_moved,
+    shared_arguments,
+)
 
 IGNORED = -100
 Row = tuple[list[int], list[int]]
@@ -111,30 +118,11 @@ def arguments(spec: SftSpec, output: Path) -> TrainingArguments:
     sft = spec.sft
     micro = sft.micro_batch or sft.batch
     return TrainingArguments(
-        output_dir=str(output),
-        max_steps=sft.steps,
+        **shared_arguments(spec, sft, output),
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=sft.batch // micro,
         train_sampling_strategy="sequential",
-        learning_rate=sft.learning_rate,
-        lr_scheduler_type=sft.schedule,
-        warmup_steps=sft.warmup_steps,
-        weight_decay=0.0,
-        optim="adamw_torch_fused",
-        max_grad_norm=sft.max_grad_norm,
-        seed=spec.seed,
-        bf16=sft.bf16,
-        gradient_checkpointing=sft.gradient_checkpointing,
-        use_cpu=spec.device == "cpu",
         remove_unused_columns=False,
-        dataloader_num_workers=0,
-        dataloader_pin_memory=spec.device == "cuda",
-        save_strategy="steps",
-        save_steps=sft.save_every,
-        save_total_limit=2,
-        logging_steps=1,
-        report_to="none",
-        disable_tqdm=True,
     )
 
 
@@ -252,27 +240,13 @@ class DemonstrationTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
-class SftReporter(TrainerCallback):
+class SftReporter(StepReporter):
     """Writes a metrics line and a heartbeat a step, and marks checkpoints that are whole."""
 
     def __init__(self, attempt: Path, clock: Clock, started: float, trainer: DemonstrationTrainer) -> None:
-        self._attempt = attempt
-        self._clock = clock
-        self._started = started
+        super().__init__(attempt, clock, started)
         self._trainer = trainer
-        self._began = 0.0
         self._counted = 0
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._clock.start_up = time.time() - self._started
-        beat(self._attempt, "train", state.global_step)
-
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._began = time.monotonic()
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         logs: dict[str, float] = kwargs["logs"]
@@ -280,8 +254,7 @@ class SftReporter(TrainerCallback):
         if "loss" not in logs:
             return
         tokens, self._counted = self._trainer.answer_tokens - self._counted, self._trainer.answer_tokens
-        append(
-            self._attempt,
+        self.told(
             SftMetrics(
                 step=state.global_step,
                 steps=state.max_steps,
@@ -290,13 +263,9 @@ class SftReporter(TrainerCallback):
                 tokens=tokens,
                 gradient_norm=logs.get("grad_norm", 0.0),
                 learning_rate=logs["learning_rate"],
-                seconds=time.monotonic() - self._began,
-            ),
+                seconds=time.monotonic() - self._step_began,
+            )
         )
-        beat(self._attempt, "train", state.global_step)
-        self._clock.saving_since = time.monotonic()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        mark_complete(self._attempt / f"checkpoint-{state.global_step}", SftMetrics)
-        beat(self._attempt, "train", state.global_step)
-        self._clock.saving += time.monotonic() - self._clock.saving_since
+        self.saved(state.global_step, SftMetrics)

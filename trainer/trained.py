@@ -13,7 +13,8 @@ import torch
 
 from trainer.checkpoint import weight_distance
 from trainer.rollouts import Clock
-from trainer.spec import LoraSettings, Trip
+from trainer.spec import AnySpec, LoraSettings, Trip
+from trainer.training_settings import OptimizerSettings
 
 _TOKENIZER_FILES = (
     "tokenizer*",
@@ -32,6 +33,32 @@ class TrainingInputError(ValueError):
 
 class TrainingError(RuntimeError):
     """Training ended without having trained."""
+
+
+def shared_arguments(spec: AnySpec, settings: OptimizerSettings, output: Path) -> dict[str, Any]:
+    """What transformers' Trainer is told for a stage of any kind; the batch is the kind's own affair."""
+    return {
+        "output_dir": str(output),
+        "max_steps": settings.steps,
+        "learning_rate": settings.learning_rate,
+        "lr_scheduler_type": settings.schedule,
+        "warmup_steps": settings.warmup_steps,
+        "weight_decay": 0.0,
+        "optim": "adamw_torch_fused",
+        "max_grad_norm": settings.max_grad_norm,
+        "seed": spec.seed,
+        "bf16": settings.bf16,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "use_cpu": spec.device == "cpu",
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": spec.device == "cuda",
+        "save_strategy": "steps",
+        "save_steps": settings.save_every,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,10 @@ from pathlib import Path
 import parity
 import pytest
 import yaml
+from two_nodes import TwoNodes, two_nodes
 
 from graph.exits import Exit
 from graph.remote import main
-
-pytest.importorskip("ray")
-from two_nodes import TwoNodes, two_nodes
 
 pytestmark = pytest.mark.loop
 

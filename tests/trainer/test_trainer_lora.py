@@ -35,7 +35,6 @@ def moved(before: ModelRef, after: ModelRef) -> dict[str, torch.Tensor]:
 def test_a_stage_trains_an_adapter_merges_it_and_the_next_stage_goes_on(
     make_spec: Callable[..., StageSpec], tiny: ModelRef, tmp_path: Path
 ) -> None:
-    pytest.importorskip("peft")
     spec = make_spec(lora=LORA, steps=3, save_every=1, learning_rate=1e-2)
     first = run_stage(spec, tmp_path / "000")
     change = moved(tiny, first.model)
@@ -74,7 +73,6 @@ def test_a_missing_package_is_bad_input_that_names_it() -> None:
 def test_a_killed_worker_goes_on_with_its_adapter_to_the_very_same_weights(
     make_spec: Callable[..., StageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("peft")
     monkeypatch.setenv("TOY_MARK", str(tmp_path / "mark"))
     straight = run_stage(make_spec(lora=LORA), tmp_path / "straight")
     resumed = run_stage(make_spec(lora=LORA, environment="toy:Mortal"), tmp_path / "killed")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from toy import Toy
+from two_nodes import TwoNodes, two_nodes
 
 from trainer.attempts import attempts, live_worker
 from trainer.evaluate import evaluate, rollouts_path
@@ -20,9 +21,6 @@ from trainer.launch.sharded import ShardedPolicy
 from trainer.metrics import read_attempt
 from trainer.spec import GenerationSettings, ModelRef, StageSpec
 from trainer.stage import StageCancelled, run_stage
-
-pytest.importorskip("ray")
-from two_nodes import TwoNodes, two_nodes
 
 pytestmark = pytest.mark.loop
 

@@ -242,7 +242,6 @@ def test_a_profile_without_numbers_is_named(tiny: ModelRef, toy_data: DataRef) -
 
 @pytest.mark.loop
 def test_an_adapter_is_merged_after_supervision(make_sft: Callable[..., SftSpec], tmp_path: Path) -> None:
-    pytest.importorskip("peft")
     result = run_sft(make_sft(lora=LoraSettings(rank=4, alpha=8)), tmp_path / "000")
     assert result.loss_last < result.loss_first
     assert not list(Path(result.model.path).glob("adapter*"))
