@@ -46,8 +46,7 @@ def build_evidence(
 
     ``config`` is what that checkpoint was trained on last, ``previous`` the report before that stage, ``anchor`` gives
     its aggregates only, ``training`` says what the last stage trained on, ``stopped`` which tripwire ended it, if one
-    did. ``instances`` are those of the report's set;
-    None reads the environment's frozen set.
+    did. ``instances`` are those of the report's set; None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
     missing = [cell for cell in environment.cells() if cell not in report.cells]
