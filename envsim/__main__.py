@@ -36,7 +36,7 @@ from io import TextIOWrapper  # noqa: E402
 from envsim.api import EnvsimError  # noqa: E402
 from envsim.commands import bench, benchmark, export, generate, render, schema, sets, solve, verify  # noqa: E402
 from envsim.documents import DocumentError  # noqa: E402
-from envsim.parallel import WorkerError  # noqa: E402
+from envsim.parallel import WorkerError, let_workers_fork  # noqa: E402
 
 COMMANDS = (generate, solve, verify, render, bench, benchmark, schema, sets, export)
 DESCRIPTION = """Multi-agent path finding on frozen lakes: several agents on a grid with holes, each with a start and a
@@ -150,4 +150,5 @@ def _one_line(text: str) -> str:
 
 
 if __name__ == "__main__":
+    let_workers_fork()
     sys.exit(main())

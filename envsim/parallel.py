@@ -9,6 +9,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -22,10 +23,27 @@ from envsim.api import EnvsimError
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class WorkerError(RuntimeError):
     """A process that did a part of the work is gone: killed, or out of memory."""
+
+
+class _Start:
+    """How worker processes begin, everywhere in this process."""
+
+    method = "spawn"
+
+
+def let_workers_fork() -> None:
+    """Begin workers as copies of this process from now on, where the system can: they need import nothing again.
+
+    For programs to say that have no threads but numpy's, which are ready for it: a copy of a process in which another
+    thread holds a lock can hang, and a library does not know in what it runs. So without this they are spawned.
+    """
+    if sys.platform == "linux":
+        _Start.method = "fork"
 
 
 def ordered(
@@ -55,8 +73,7 @@ def workers(processes: int) -> Iterator[ProcessPoolExecutor]:
 
     Raises WorkerError if one of them is killed.
     """
-    # Spawned: forking a process that may hold threads can hang.
-    pool = _Pool(processes, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+    pool = _Pool(processes, mp_context=multiprocessing.get_context(_Start.method), initializer=_begin)
     try:
         yield pool
     except BaseException as error:
@@ -84,7 +101,7 @@ class _Pool(ProcessPoolExecutor):
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold signals back while processes are started: no process is left half started, and none sees a SIGINT before
+    """Hold signals back while processes are started: no process is left half started, and none sees one before
     ``_begin``."""
     with _deferred(), _blocked():
         yield
@@ -96,7 +113,7 @@ def _deferred() -> Iterator[None]:
     came: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             if callable(signal.getsignal(number)):
                 handlers[number] = signal.signal(number, lambda number, _: came.append(number))
     try:
@@ -110,13 +127,14 @@ def _deferred() -> Iterator[None]:
 
 @contextmanager
 def _blocked() -> Iterator[None]:
-    """Block SIGINT, which the started process inherits."""
+    """Block the signals, which the started process inherits."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Starting it later would lift the mask.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if _Start.method != "fork":
+        # Starting it later would lift the mask.
+        resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:
@@ -126,8 +144,10 @@ def _blocked() -> Iterator[None]:
 def _begin() -> None:
     """Begin a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A forked one has the handler of the process that it is a copy of.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     # What a worker makes it keeps until it hands it over; looking through all of it again and again finds nothing.
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)

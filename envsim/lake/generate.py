@@ -29,7 +29,7 @@ PATIENCE = 20
 """Repeats in a row, beyond four for each instance held, after which a space counts as exhausted."""
 WAIT_WEIGHT = 10
 """What an instance that needs a wait costs beside another one, roughly: so many more draws find none."""
-CROWDED = 8
+CROWDED = 6
 """How much longer the smallest lakes take than their size says: there are so few that most draws repeat one."""
 
 

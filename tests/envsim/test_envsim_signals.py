@@ -38,7 +38,11 @@ def _begun(*arguments: str) -> subprocess.Popen[str]:
 def _workers(process: subprocess.Popen[str]) -> list[int]:
     task = Path(f"/proc/{process.pid}/task")
     children = [int(pid) for thread in task.iterdir() for pid in (thread / "children").read_text().split()]
-    return [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [pid for pid in children if _command(pid) == _command(process.pid)]
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def _two_workers(process: subprocess.Popen[str]) -> list[int]:
