@@ -21,7 +21,7 @@ Axes = tuple[tuple[int, int, int], tuple[int, int, int]]
 FREE, HOLE = ".", "@"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lattice:
     """The integer arrays of one size without holes.
 

@@ -28,8 +28,8 @@ NOBODY, FIRST, SECOND, BOTH = range(4)
 class Plane:
     """The joint space of one lattice: for each axis the distance and the states in which an agent can move so."""
 
-    diagonal: int
-    """States with both agents in one cell."""
+    apart: int
+    """States with the agents in two cells."""
     repeat: int
     """One bit at the start of each row of n bits: a multiplication puts a set of cells into every row."""
     first: tuple[tuple[int, int, int], ...]
@@ -54,7 +54,7 @@ def plane_of(lattice: Lattice) -> Plane:
     row = (1 << n) - 1
     repeat = spread_out(row, n)
     return Plane(
-        diagonal=sum(1 << v * n + v for v in range(n)),
+        apart=(1 << n * n) - 1 ^ sum(1 << v * n + v for v in range(n)),
         repeat=repeat,
         first=tuple((d * n, spread_out(ahead, n) * row, spread_out(back, n) * row) for d, ahead, back in lattice.axes),
         second=tuple((d, repeat * ahead, repeat * back) for d, ahead, back in lattice.axes),
@@ -74,7 +74,9 @@ class Layers:
         n = board.n
         plane = plane_of(board.lattice)
         self._plane, self.waits = plane, waits
-        free = spread_out(board.free, n) * board.free & ~plane.diagonal
+        self.free_of_first = spread_out(board.free, n)
+        """The free cells as states, the second agent's cell taken out."""
+        free = self.free_of_first * board.free & plane.apart
         start = 1 << states[0] * n + states[1]
         self._unseen = [free] if via is None else [free] * 4
         self._promotions: list[tuple[int, int, int]] = []
@@ -108,6 +110,10 @@ class Layers:
         return found[time]
 
     def _next(self, layer: list[int]) -> list[int]:
+        if len(layer) == 1:
+            fresh_states = step(self._plane, layer[0], self.waits) & self._unseen[0]
+            self._unseen[0] ^= fresh_states
+            return [fresh_states]
         reached = [step(self._plane, states, self.waits) if states else 0 for states in layer]
         for source, target, cells in self._promotions:
             promoted = reached[source] & cells
@@ -141,7 +147,7 @@ def _makespan_levels(board: Board, goals: tuple[int, int]) -> Iterator[tuple[int
 def _soc_levels(board: Board, goals: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """(cost, the states with that cost to go); states in which one agent is at its goal begin them."""
     n, plane = board.n, plane_of(board.lattice)
-    unseen = spread_out(board.free, n) * board.free & ~plane.diagonal
+    unseen = spread_out(board.free, n) * board.free & plane.apart
     parked = [cells << goals[0] * n for cells in board.layers(goals[1], 1 << goals[0])]
     levels: dict[int, int] = dict(enumerate(parked))
     for cost, cells in enumerate(board.layers(goals[0], 1 << goals[1])):
@@ -168,7 +174,7 @@ def step(plane: Plane, states: int, waits: bool) -> int:
     below, above = (states & a_below) << e, (states & a_above) >> e
     across, along = ahead | back, below | above
     moved = across | along | states if waits else across | along
-    apart = moved & ~plane.diagonal
+    apart = moved & plane.apart
     reached = (
         ((apart | ahead | along) & b_ahead) << s
         | ((apart | back | along) & b_back) >> s

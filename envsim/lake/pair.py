@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from envsim.lake.grid import Board, flood
-from envsim.lake.joint import BOTH, FIRST, NOBODY, SECOND, Layers, plane_of, spread_out
+from envsim.lake.joint import BOTH, FIRST, NOBODY, SECOND, Layers, plane_of
 from envsim.lake.search import UNREACHABLE, LimitReached, Objective, Result, Solved, Unsolvable
 
 State = tuple[int, int, int]
@@ -43,7 +43,7 @@ class Pair:
         self._starts, self._goals = (starts[0], starts[1]), (goals[0], goals[1])
         self._via = None if via is None else (via[0], via[1])
         self._layers: dict[bool, Layers] = {}
-        self._free_of_first: int | None = None
+        self._free_of_first = 0
         self._ends: dict[tuple[int, bool], list[int]] = {}
 
     def cheapest(
@@ -54,10 +54,11 @@ class Pair:
         waits: bool = True,
         most: int | None = None,
         horizon: int | None = None,
+        least: int = 0,
     ) -> Result:
         """The cheapest plan by makespan or sum of costs, of cost at most ``most`` and makespan at most ``horizon``.
 
-        ``limit`` is the most joint states to look at.
+        ``limit`` is the most joint states to look at, ``least`` a cost below which there is known to be no plan.
 
         Both agents move until one has arrived for good; the other then goes its shortest way around it. Among plans of
         one cost the one that comes to this soonest is taken, which of the shortest plans is a cheapest.
@@ -68,18 +69,18 @@ class Pair:
         layers = self._layers.get(waits)
         if layers is None:
             layers = self._layers[waits] = Layers(self._board, self._starts, waits=waits, via=self._via)
+        self._free_of_first = layers.free_of_first
+        arrivals = self._arrivals()
         best: _Arrival | None = None
         time = expanded = 0
-        while weight * time < ceiling and time <= latest and (layer := layers.at(time)) is not None:
+        while weight * time < ceiling > least and time <= latest and (layer := layers.at(time)) is not None:
             if expanded > limit:
                 return LimitReached(weight * time, expanded)
-            for parked, been in self._arrivals():
-                states = layer[been]
-                if not states:
+            for parked, been, states_there, shift in arrivals:
+                arrived = layer[been] & states_there
+                if not arrived:
                     continue
-                cells = self._others(states, parked)
-                if not cells:
-                    continue
+                cells = arrived >> shift
                 for left, end in enumerate(self._ends_of(1 - parked, been)):
                     if weight * time + left >= ceiling or time + left > latest:
                         break
@@ -93,18 +94,15 @@ class Pair:
             return Unsolvable(expanded)
         return Solved(ceiling, self._plan(layers, best), expanded)
 
-    def _arrivals(self) -> tuple[tuple[int, int], ...]:
-        """(the agent that has arrived for good, who has been at the intermediate goal)."""
+    def _arrivals(self) -> list[tuple[int, int, int, int]]:
+        """(the agent that has arrived for good, who has been at the intermediate goal, all states with that agent at
+        its goal, how far to shift those to have the other's cells: bits v, or v * n for the first agent)."""
+        n, (first, second) = self._board.n, self._goals
+        one = ((1 << n) - 1) << first * n, first * n
+        other = plane_of(self._board.lattice).repeat << second, second
         if self._via is None:
-            return ((0, NOBODY), (1, NOBODY))
-        return ((0, FIRST), (0, BOTH), (1, SECOND), (1, BOTH))
-
-    def _others(self, states: int, parked: int) -> int:
-        """Where the other agent is while one is at its goal: bits v, or v * n for the first agent."""
-        n = self._board.n
-        if parked == 0:
-            return states >> self._goals[0] * n & ((1 << n) - 1)
-        return states >> self._goals[1] & plane_of(self._board.lattice).repeat
+            return [(0, NOBODY, *one), (1, NOBODY, *other)]
+        return [(0, FIRST, *one), (0, BOTH, *one), (1, SECOND, *other), (1, BOTH, *other)]
 
     def _ends_of(self, agent: int, been: int) -> list[int]:
         """By steps left, the cells from which an agent finishes in so many around the other, which is at its goal."""
@@ -130,8 +128,6 @@ class Pair:
         lattice = self._board.lattice
         if agent == 1:
             return flood(lattice.axes, self._board.free, 1 << origin, blocked)
-        if self._free_of_first is None:
-            self._free_of_first = spread_out(self._board.free, self._board.n)
         return flood(plane_of(lattice).alone, self._free_of_first, 1 << origin * self._board.n, blocked)
 
     def _unit(self, agent: int) -> int:

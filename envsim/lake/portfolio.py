@@ -88,7 +88,9 @@ def lower_bound(
         for j in range(i):
             beyond = 0
             if collide([reachable[i], reachable[j]]):
-                found = Pair(board, (starts[j], starts[i]), (goals[j], goals[i])).cheapest(objective, limit=limit)
+                own = distance[i] + distance[j] if objective == "soc" else max(distance[i], distance[j])
+                pair = Pair(board, (starts[j], starts[i]), (goals[j], goals[i]))
+                found = pair.cheapest(objective, limit=limit, least=own)
                 if isinstance(found, Unsolvable):
                     return found
                 cost = found.lower_bound if isinstance(found, LimitReached) else found.cost

@@ -92,13 +92,13 @@ class Analysis:
     def soc(self) -> Result:
         """The optimal sum of costs."""
         if self._soc is None:
-            self._soc = self._trivial(sum(self.distances)) or self._checked("soc", self._search("soc"))
+            self._soc = self._trivial("soc") or self._checked("soc", self._search("soc"))
         return self._soc
 
     def makespan(self) -> Result:
         """The optimal makespan."""
         if self._makespan is None:
-            self._makespan = self._trivial(max(self.distances)) or self._checked("makespan", self._search("makespan"))
+            self._makespan = self._trivial("makespan") or self._checked("makespan", self._search("makespan"))
         return self._makespan
 
     def needs_wait_soc(self) -> bool | None:
@@ -156,17 +156,22 @@ class Analysis:
             plan=[moves_of(path) for path in plan],
         )
 
-    def _trivial(self, cost: int) -> Result | None:
+    def _trivial(self, objective: Objective) -> Result | None:
         """Shortest paths that do not collide are optimal for both objectives."""
         if not self.connected:
             return Unsolvable(0)
         if self.collides:
             return None
-        if self._apart is None:
-            longest = max(map(len, self.reachable))
-            self._apart = [path + [path[-1]] * (longest - len(path)) for path in self.reachable]
-            self._checked("soc", Solved(sum(self.distances), self._apart, 0))
-        return Solved(cost, self._apart, 0)
+        cost = self._least(objective)
+        if self._apart is not None:
+            return Solved(cost, self._apart, 0)
+        longest = max(map(len, self.reachable))
+        self._apart = [path + [path[-1]] * (longest - len(path)) for path in self.reachable]
+        return self._checked(objective, Solved(cost, self._apart, 0))
+
+    def _least(self, objective: Objective) -> int:
+        """What each agent would cost alone."""
+        return sum(self.distances) if objective == "soc" else max(self.distances)
 
     def _search(
         self,
@@ -181,7 +186,8 @@ class Analysis:
         if len(self.starts) == 2:
             if self._pair is None:
                 self._pair = Pair(self.board, self.starts, self.goals, via=self.via)
-            return self._pair.cheapest(objective, limit=limit, waits=waits, most=most, horizon=horizon)
+            least = max(least, self._least(objective))
+            return self._pair.cheapest(objective, limit=limit, waits=waits, most=most, horizon=horizon, least=least)
         ends = (self.board, self.starts, self.goals, objective)
         return solve(*ends, limit=limit, waits=waits, most=most, horizon=horizon, least=least)
 
@@ -213,7 +219,7 @@ class Analysis:
 
     def _cells(self, plan: Sequence[Sequence[int]]) -> list[list[Cell]]:
         cells = self.board.lattice.cells
-        return [[cells[v] for v in path] for path in plan]
+        return [[*map(cells.__getitem__, path)] for path in plan]
 
 
 def analyse(

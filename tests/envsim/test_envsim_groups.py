@@ -43,7 +43,7 @@ def mixtures(draw: st.DrawFn) -> EnvConfig:
     return parse_config(data)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(mixtures(), st.integers(1, 700))
 def test_groups_keep_sizes_exact_and_every_mixture_near_its_shares(asked: EnvConfig, n: int) -> None:
     found = list(groups(asked, n))
