@@ -129,6 +129,28 @@ class Episode:
         )
 
 
+class Play:
+    """How episodes are begun and paid; both faces have one. Raises EnvsimError for arguments that cannot be."""
+
+    def __init__(self, source: Source, *, success_rate: float | None, reward: str, discount: float) -> None:
+        self._source = source
+        self._reward = checked_reward(reward, discount)
+        self._discount = discount
+        self._success_rate = checked_success_rate(success_rate)
+
+    def begin(self, random: np.random.Generator) -> Episode:
+        """A new episode; ``random`` decides the instance, where it is drawn, and the noise."""
+        # Both are drawn always, so that noise changes nothing about the instances.
+        instance_seed, noise_seed = (int(number) for number in random.integers(2**63, size=2))
+        return Episode(
+            self._source.instance(instance_seed),
+            noise_seed,
+            success_rate=self._success_rate,
+            reward=self._reward,
+            discount=self._discount,
+        )
+
+
 def observation_space(source: Source) -> spaces.Dict:
     """The space of ``Episode.observation``."""
     agents, last = source.agents, [source.height - 1, source.width - 1]

@@ -11,15 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envsim.api import EnvsimError
-from envsim.faces.episode import (
-    Array,
-    Episode,
-    Observation,
-    actions_of,
-    checked_reward,
-    checked_success_rate,
-    observation_space,
-)
+from envsim.faces.episode import Array, Episode, Observation, Play, actions_of, observation_space
 from envsim.faces.rendering import FPS, MODES, Renderer
 from envsim.faces.source import Given, source
 from envsim.lake.config import EnvConfig
@@ -120,9 +112,7 @@ default 1 |
         discount: float = 1.0,
     ) -> None:
         self._source = source(instance, map_name, config, split)
-        self._reward = checked_reward(reward, discount)
-        self._discount = discount
-        self._success_rate = checked_success_rate(success_rate)
+        self._play = Play(self._source, success_rate=success_rate, reward=reward, discount=discount)
         self._renderer = Renderer(render_mode, "Envwright lake")
         self.render_mode = render_mode
         self.action_space = spaces.MultiDiscrete([len(ACTIONS)] * self._source.agents)
@@ -136,15 +126,7 @@ default 1 |
         super().reset(seed=seed, options=options)
         if options:
             raise EnvsimError(f"the options of reset are {shown(options)}; expected none")
-        # Both are drawn always, so that noise changes nothing about the instances.
-        instance_seed, noise_seed = (int(number) for number in self.np_random.integers(2**63, size=2))
-        self._episode = Episode(
-            self._source.instance(instance_seed),
-            noise_seed,
-            success_rate=self._success_rate,
-            reward=self._reward,
-            discount=self._discount,
-        )
+        self._episode = self._play.begin(self.np_random)
         return self._seen(self._episode)
 
     def step(self, action: Array) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

@@ -14,7 +14,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from envsim.api import EnvsimError
-from envsim.faces.episode import Array, Episode, actions_of, checked_reward, checked_success_rate, observation_space
+from envsim.faces.episode import Array, Episode, Play, actions_of, observation_space
 from envsim.faces.rendering import FPS, MODES, Renderer
 from envsim.faces.source import Given, source
 from envsim.lake.config import EnvConfig
@@ -81,9 +81,7 @@ the agent itself and go on in turn, so that all agents can share one policy |
         if isinstance(max_cycles, bool) or not isinstance(max_cycles, int | np.integer) or max_cycles < 1:
             raise EnvsimError(f"max_cycles is {max_cycles!r}; expected at least 1 step, a whole number")
         self._source = source(instance, map_name, config, split)
-        self._reward = checked_reward(reward, discount)
-        self._discount = discount
-        self._success_rate = checked_success_rate(success_rate)
+        self._play = Play(self._source, success_rate=success_rate, reward=reward, discount=discount)
         self.max_cycles = max_cycles
         self._renderer = Renderer(render_mode, "Envwright lake")
         self.render_mode = render_mode
@@ -118,18 +116,13 @@ the agent itself and go on in turn, so that all agents can share one policy |
         seed: int | None = None,
         options: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> tuple[dict[str, Seen], dict[str, dict[str, Any]]]:
-        """A new episode. ``seed`` decides the instance, where it is drawn, and the noise; there are no ``options``."""
+        """A new episode. ``seed`` decides the instance, where it is drawn, and the noise.
+
+        There are no ``options``. Any are ignored, not refused: PettingZoo's own tests give some that are unknown.
+        """
         if seed is not None or self._random is None:
             self._random, _ = np_random(seed)
-        # Both are drawn always, so that noise changes nothing about the instances.
-        instance_seed, noise_seed = (int(number) for number in self._random.integers(2**63, size=2))
-        self._episode = Episode(
-            self._source.instance(instance_seed),
-            noise_seed,
-            success_rate=self._success_rate,
-            reward=self._reward,
-            discount=self._discount,
-        )
+        self._episode = self._play.begin(self._random)
         self.agents = list(self.possible_agents)
         self._show()
         return self._observations(), {agent: self._episode.info() for agent in self.agents}
