@@ -152,16 +152,22 @@ class Lake:
         }
 
     def score(self, instance: LakeInstance, answer: str) -> Verdict:
+        """The verdict on an answer. Raises EnvsimError if it is valid and the instance has no certificate to tell
+        whether it is optimal."""
         try:
             plan = text.parse(answer, instance.agents)
         except text.ParseError as error:
             return grade(instance, [], failed(error.outcome))
-        return self._verify(instance, plan)
+        verdict = self._verify(instance, plan)
+        if verdict.valid:
+            certificate_of(instance)
+        return verdict
 
     def replay(self, instance: LakeInstance, answer: str) -> Replay:
         """States are the agents' cells, actions one name an agent (``jump`` for what is no move).
 
-        The step of the first fault is included; the last reward is 1 if the plan is valid, all others are 0.
+        The step of the first fault is included; the last reward is 1 if the plan is valid, all others are 0. A valid
+        plan of an instance without a certificate, which anybody may want to see, is ``valid_suboptimal``.
         """
         try:
             plan = text.parse(answer, instance.agents)

@@ -151,6 +151,15 @@ def test_measure_by_hand() -> None:
         LAKE.measure([CROSS.model_copy(update={"certificate": None})])
 
 
+def test_a_valid_answer_without_a_certificate_cannot_be_scored() -> None:
+    bare = CROSS.model_copy(update={"certificate": None})
+    answer = LAKE.reference_answer(CROSS, "compact")
+    with pytest.raises(EnvsimError, match="no certificate"):
+        LAKE.score(bare, answer)
+    assert LAKE.score(bare, "").outcome == LAKE.score(CROSS, "").outcome
+    assert LAKE.replay(bare, answer).verdict.valid
+
+
 def test_difficulty_rises_with_size_and_holes_and_waits() -> None:
     def mean(**values: float) -> float:
         base = {f"{n}x{n}.data_ratio": float(n == 5) for n in range(3, 11)} | {"5x5.wait_ratio": 0.0}

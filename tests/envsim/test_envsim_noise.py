@@ -265,7 +265,7 @@ def test_no_answer_is_simulated_for_long(agents: int, steps: int) -> None:
     assert time.process_time() - began < 1  # about 0.2 s where nobody else is busy
     assert found.interval is None or found.interval[0] <= found.probability <= found.interval[1]
     assert found.probability + sum(found.failures.values()) == pytest.approx(1)
-    verdict = Lake().score(instance, render(plan, "compact"))
+    verdict = Lake().replay(instance, render(plan, "compact")).verdict
     assert verdict.valid
     assert verdict.success is not None
     assert verdict.success > 0

@@ -147,7 +147,7 @@ def test_a_film_is_the_replay(layout: Layout, seed: int) -> None:
         assert picture == film(instance, replay)
         _self_contained(picture)
         _shows(picture, instance, replay.states, apart=replay.verdict.outcome.endswith("conflict"))
-        verdict, texts = LAKE.score(instance, answer), _texts(picture)
+        verdict, texts = LAKE.replay(instance, answer).verdict, _texts(picture)
         assert verdict.outcome.replace("_", " ").replace("valid suboptimal", "valid") in texts
         ring = re.search(r'class="ring" cx="([\d.]+)" cy="([\d.]+)"', picture)
         if verdict.fault is None or verdict.fault.agent is None:
@@ -199,7 +199,7 @@ def test_published_faults_are_named(case: dict[str, object]) -> None:
     answer = render(case["plan"], "full")  # type: ignore[arg-type]
     picture = film(instance, LAKE.replay(instance, answer))
     _self_contained(picture)
-    outcome = LAKE.score(instance, answer).outcome
+    outcome = LAKE.replay(instance, answer).verdict.outcome
     assert ("ring" in re.sub(r"<style>.*?</style>", "", picture)) == (
         outcome not in ("valid_suboptimal", "optimal", "parse_error", "wrong_agent_count")
     )
@@ -256,7 +256,7 @@ def test_every_way_to_fail_has_its_film(answer: str, outcome: str, details: str)
 def test_the_chance_of_a_plan_is_said_where_moves_may_slip() -> None:
     slippery = CROSS.model_copy(update={"success_rate": 0.95})
     answer = LAKE.reference_answer(CROSS, "compact")
-    chance = LAKE.score(slippery, answer).success
+    chance = LAKE.replay(slippery, answer).verdict.success
     assert chance is not None
     assert f"4 steps, succeeds with {100 * chance:.1f} %" in _texts(film(slippery, LAKE.replay(slippery, answer)))
     assert "0.95" in draw_instance(slippery)
