@@ -62,7 +62,7 @@ def bench(settings: Settings, announce: Announce = lambda _: None) -> Report:
         for row in ROWS:
             announce(f"solving {row}")
             solvers: list[Solver[Any, Any]] = [Makespan(), SumOfCosts(), Full(), *rivals]
-            run = contest(row, solvers, seconds=settings.seconds, layouts=settings.layouts)
+            run = contest(row, solvers, seconds=settings.seconds, layouts=settings.layouts, seed=settings.seed)
             solving.append(_solving(row, run))
     if "generating" in settings.parts:
         announce("generating")

@@ -35,9 +35,9 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         return f"{self.size}x{self.size}/{self.agents}/{self.hole_ratio:.0%}"
 
-    def layouts(self, n: int) -> list[Layout]:
+    def layouts(self, n: int, seed: int = 0) -> list[Layout]:
         """n layouts as the generator draws them: each agent can reach its goal alone, not always all together."""
-        rng = stream("bench", *self)
+        rng = stream("bench", *self, *([seed] if seed else []))
         found: list[Layout] = []
         while len(found) < n:
             drawn = draw(rng, self.size, self.agents, round(self.hole_ratio * self.size**2))
@@ -145,7 +145,7 @@ class Contest(NamedTuple):
     compared: int
 
 
-def contest(row: Row, solvers: Sequence[Solver[Any, Any]], *, seconds: float, layouts: int) -> Contest:
+def contest(row: Row, solvers: Sequence[Solver[Any, Any]], *, seconds: float, layouts: int, seed: int = 0) -> Contest:
     """Let every solver do the row's layouts until it is through or has used up its time, of the processor's.
 
     Raises
@@ -154,7 +154,7 @@ def contest(row: Row, solvers: Sequence[Solver[Any, Any]], *, seconds: float, la
         If two answers contradict each other, or the verifier refuses a plan; it names the layout.
     """
     lanes = [Lane(solver) for solver in solvers]
-    drawn = row.layouts(layouts + 1)
+    drawn = row.layouts(layouts + 1, seed)
     for solver in solvers:
         Lane(solver).take(drawn[-1])
     compared = 0

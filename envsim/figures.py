@@ -16,7 +16,8 @@ MOST_OPEN = 0.01
 
 
 class Settings(Frozen):
-    """How long to measure. ``seconds`` of processor time for each figure, over at most ``layouts`` layouts.
+    """How long to measure. ``seconds`` of processor time for each figure, over at most ``layouts`` layouts, which are
+    drawn by ``seed``.
 
     Other people's solvers give up a layout after ``patience`` seconds. Spreading over processes is measured with
     ``instances`` instances, ``repeats`` times each way.
@@ -24,6 +25,7 @@ class Settings(Frozen):
 
     seconds: float = 2.0
     layouts: int = 400
+    seed: int = 0
     patience: float = 1.0
     instances: int = 20_000
     repeats: int = 3

@@ -45,6 +45,7 @@ def add(commands: Commands) -> None:
         metavar="N",
         help=f"most layouts of a row that a solver is given (default: {usual.layouts})",
     )
+    parser.add_argument("--seed", type=int, metavar="S", help=f"of the layouts of all rows (default: {usual.seed})")
     parser.add_argument(
         "--instances",
         type=int,
@@ -74,6 +75,7 @@ def run(options: argparse.Namespace) -> None:
     given = {
         "seconds": options.seconds,
         "layouts": options.layouts,
+        "seed": options.seed,
         "instances": options.instances,
         "against": None if options.against is None else tuple(dict.fromkeys(options.against)),
         "parts": None if options.only is None else tuple(options.only),

@@ -89,6 +89,7 @@ def test_all_get_the_same_layouts() -> None:
     for row in ROWS:
         some, more = row.layouts(5), row.layouts(8)
         assert some == more[:5]
+        assert some != row.layouts(5, seed=1)
         for layout in some:
             assert sum(line.count("@") for line in layout.rows) == round(row.hole_ratio * row.size**2)
             assert len(layout.starts) == len(layout.goals) == row.agents
