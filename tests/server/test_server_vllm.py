@@ -17,7 +17,7 @@ from agents.render import render_messages
 from agents.roles import load_roles
 from agents.structured import ask, output_schema
 from envsim import registry
-from trainer.checkpoint import load
+from trainer.checkpoint import load, reference
 from trainer.decoding import encode
 from trainer.evaluate import Rollout, evaluate, in_order, read_rollouts, rollouts_path
 from trainer.policy import Policy, TransformersPolicy
@@ -88,6 +88,22 @@ def evaluated(policy: Policy, instances: list[Any], ref: ModelRef, directory: Pa
         directory=directory,
     )
     return report, read_rollouts(rollouts_path(directory, "validation"))
+
+
+def test_another_checkpoint_is_told_apart(seedling_server: Server, seedling: ModelRef, tmp_path: Path) -> None:
+    model, tokenizer = load(seedling)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.add_(0.03 * weight.std() * torch.randn_like(weight))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    prompts = [registry.get("lake").prompt(instance, "compact") for instance in tasks(20)]
+    found = agreement(reference(tmp_path), seedling_server.base_url, SERVED_NAME, prompts, max_new_tokens=96)
+    assert found.same_prompts == len(prompts)
+    assert found.share < 0.99
+    assert found.largest_gap > NEAR_TIE
 
 
 def test_draws_depend_on_the_seed_the_prompt_and_the_sample_alone(remote: OpenAIPolicy) -> None:

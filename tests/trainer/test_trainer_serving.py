@@ -15,10 +15,14 @@ import pytest
 from many import TASKS, Many
 from pydantic import ValidationError
 
+from trainer.__main__ import main as evaluate_main
 from trainer.attempts import process_started
 from trainer.evaluate import EvaluationError, evaluate, read_rollouts, rollouts_path
 from trainer.policy import OwnedPolicy, PolicyError
+from trainer.profile import load_profile
+from trainer.serving.__main__ import main
 from trainer.serving.backends import ServedPolicy, open_policy
+from trainer.serving.bench import measure
 from trainer.serving.hold import read_held
 from trainer.serving.server import LOG, RECORD, ServingError, end_orphan, interpreter, serving, start_server
 from trainer.serving.settings import TransformersBackend, UrlBackend, VllmBackend, engine
@@ -257,3 +261,88 @@ def test_a_killed_evaluation_by_url_goes_on_behind_a_torn_line(tmp_path: Path) -
         assert len(asked(requests)) - before == 2 * TASKS - kept
     rows = read_rollouts(path)
     assert [(row.id, row.sample) for row in rows] == [(f"toy-{n}", s) for n in range(TASKS) for s in (0, 1)]
+
+
+def test_a_server_can_be_started_by_hand_and_ends_in_order(tmp_path: Path, tiny: ModelRef) -> None:
+    line = [
+        *(
+            sys.executable,
+            "-m",
+            "trainer.serving",
+            "start",
+            "--model",
+            tiny.path,
+            "--directory",
+            str(tmp_path / "served"),
+        ),
+        *("--vllm", sys.executable, "--", "--requests", str(tmp_path / "requests.jsonl")),
+    ]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(line, stdout=said, stderr=subprocess.STDOUT)
+    try:
+        wait(lambda: "the canary passed; stop it with Ctrl-C" in (tmp_path / "said").read_text(), seconds=90)
+        held = read_held(tmp_path / "served" / RECORD)
+        assert held is not None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        assert gone(held.server.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "said").read_text().splitlines()[-1] == "stopped"
+
+
+def test_the_canary_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(MODEL, backend(), tmp_path / "a") as server:
+        line = ["check", "--url", server.base_url, "--served-model", "policy"]
+        assert main(line) == 0
+    assert "to a JSON Schema" in capsys.readouterr().out
+    with serving(MODEL, backend("--ignores"), tmp_path / "b") as server:
+        assert main(["check", "--url", server.base_url, "--served-model", "policy"]) == 1
+    assert "ignores response_format json_schema" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["start", "--directory", "x", "--profile", "seedlng"], "did you mean 'seedling'"),
+        (["start", "--directory", "x", "--vllm", sys.executable, "--", "--port=1"], "'--port=1' is set by us"),
+        (["agree", "--n", "0"], "--n is 0, expected 1 to"),
+        (["bench", "--repeats", "0"], "--repeats is 0 and"),
+    ],
+)
+def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["--url", "http://127.0.0.1:1/v1"], "--url and --served-model belong together"),
+        (["--url", "http://x/v1", "--served-model", "m", "--vllm"], "--url and --vllm exclude each other"),
+        (["--url", "http://x/v1", "--served-model", "m", "--model", "seedling"], "answers with its own 'm'"),
+        (["--url", "localhost", "--served-model", "m"], "base_url is 'localhost', expected one such as"),
+    ],
+)
+def test_slips_of_an_evaluation(tmp_path: Path, line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate_main(["evaluate", "--environment", "many:Many", "--directory", str(tmp_path / "out"), *line]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_back_ends_are_timed_on_the_same_prompts(tmp_path: Path, tiny: ModelRef) -> None:
+    profile = load_profile("seedling")
+    profile = profile.model_copy(update={"generation": GenerationSettings(max_new_tokens=6)})
+    prompts = [Many().prompt(instance, "compact") for instance in Many().frozen_set("anchor")[:12]]
+    speeds = measure(profile, tiny, backend(), prompts, temperature=0.0, repeats=2, directory=tmp_path)
+    assert [speed.engine for speed in speeds] == ["generate", "lean", "vllm"]
+    # Greedy, so that the two engines that run the model generate the same tokens; the stand-in says two each.
+    assert speeds[0].tokens == speeds[1].tokens > 12
+    assert speeds[2].tokens == 24
+    assert all(speed.rollouts == 12 and speed.seconds > 0 and speed.spread >= 1 for speed in speeds)
+    assert "'--no-enable-prefix-caching'" in (tmp_path / LOG).read_text()

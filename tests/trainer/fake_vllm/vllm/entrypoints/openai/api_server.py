@@ -76,6 +76,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--max-model-len", type=int)
+    parser.add_argument("--no-enable-prefix-caching", action="store_true")
     parser.add_argument("--requests", type=Path)
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--dies-after", type=int)
