@@ -21,7 +21,8 @@ from pydantic import BaseModel, SkipValidation
 from agents.parsing import parse_object
 from agents.rolespec import ExternalModel
 from envsim.api import Message
-from trainer.policy import OpenAIPolicy, Policy
+from trainer.policy import Policy
+from trainer.serving.client import OpenAIPolicy
 
 ModelSpec = str | ExternalModel
 

@@ -38,6 +38,11 @@ def selection_dir(stage: int, candidates: str) -> str:
     return in_stage(stage, f"selection/{candidates[:16]}")
 
 
+def serving_dir(model_sha256: str) -> str:
+    """What the server of a checkpoint says, and which process it is."""
+    return f"serving/{model_sha256[:16]}"
+
+
 def eval_dir(origin: int) -> str:
     """Evaluations of the checkpoint that a stage made; -1 = the starting checkpoint."""
     return "start/eval" if origin < 0 else in_stage(origin, "eval")

@@ -121,7 +121,7 @@ def train(state: RunState, work: Work) -> RunState:
     """
     stage = state["stage"]
     budget = stage_budget(work, stage)
-    if work.profile.device == "cuda":
+    if work.profile.device == "cuda" or work.profile.backend.kind == "vllm":
         work.release()
 
     def wanted() -> StageSpec:

@@ -22,6 +22,7 @@ from graph.settings import RunSettings, SettingsError, explain
 from trainer.checkpoint import CheckpointError, check, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
 from trainer.selection import candidates_needed
+from trainer.serving.settings import UrlBackend
 from trainer.spec import ModelRef
 from trainer.tracking import check_trackers
 
@@ -50,6 +51,7 @@ def prepare(settings: RunSettings) -> Prepared:
         get_designer(settings.designer)
         start = resolve(profile.model)
         check(start, device=profile.device)
+        check_backend(profile)
         if settings.tracking is not None:
             profile = profile.model_copy(update={"tracking": settings.tracking})
         check_trackers(profile.tracking)
@@ -79,6 +81,16 @@ def opened(environment: Environment, groups: Sequence[str]) -> Environment:
         return environment.editing(groups)
     except EnvsimError as error:
         raise SettingsError(f"editable: {error}") from error
+
+
+def check_backend(profile: Profile) -> None:
+    """A run asks every checkpoint that it trains."""
+    if isinstance(profile.backend, UrlBackend):
+        raise SettingsError(
+            f"profile {profile.name}: backend.kind is url, and {profile.backend.base_url} answers with one model for "
+            "ever; expected vllm, which serves each checkpoint, or transformers; a role may speak by a URL, which "
+            "its file says"
+        )
 
 
 def check_set_sizes(profile: Profile, environment: Environment) -> None:

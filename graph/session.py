@@ -55,6 +55,8 @@ def run_session(
             work.reporter.failure(f"{name}{error.strerror or error}; resume the run once that is put right")
         except sqlite3.Error as error:
             work.reporter.failure(f"{run.path(layout.DATABASE)}: {error}; resume the run once that is put right")
+        finally:
+            work.release()
         return Exit.FAILED
 
 

@@ -25,8 +25,10 @@ from trainer.files import read_lines
 from trainer.launch.contract import Launcher
 from trainer.launch.places import evaluation_plan, launcher
 from trainer.launch.sharded import ShardedPolicy
-from trainer.policy import TransformersPolicy
+from trainer.policy import OwnedPolicy
 from trainer.profile import Profile
+from trainer.serving.backends import open_policy
+from trainer.serving.settings import VllmBackend, engine
 from trainer.spec import EvalReport, ModelRef
 
 KEPT_POLICIES = 2
@@ -49,7 +51,7 @@ class Work:
     session: str
     stop: threading.Event
     _launcher: Launcher | None = None
-    _policies: dict[str, TransformersPolicy] = field(default_factory=dict)
+    _policies: dict[str, OwnedPolicy] = field(default_factory=dict)
     _sets: dict[str, list[Any]] = field(default_factory=dict)
 
     def seed(self, *parts: object) -> int:
@@ -84,20 +86,26 @@ class Work:
             policy.close()
         self._policies.clear()
 
-    def policy(self, pointer: Pointer) -> TransformersPolicy:
-        """The checkpoint in memory; it is loaded once and makes room for the next one."""
-        key = pointer["sha256"]
+    def policy(self, pointer: Pointer) -> OwnedPolicy:
+        """What answers for the checkpoint, by the profile's backend; it is made once and makes room for the next one.
+
+        Raises CheckpointError and PolicyError.
+        """
+        key, backend = pointer["sha256"], self.profile.backend
+        kept = backend.servers if isinstance(backend, VllmBackend) else KEPT_POLICIES
         if key not in self._policies:
             with self.clock.span("start-up"):
-                while len(self._policies) >= KEPT_POLICIES:
+                while len(self._policies) >= kept:
                     self._policies.pop(next(iter(self._policies))).close()
                 gc.collect()
-                self._policies[key] = TransformersPolicy(
+                self._policies[key] = open_policy(
+                    backend,
                     self.reference(pointer),
                     device=self.profile.device,
                     threads=self.profile.threads,
                     batch_size=self.profile.evaluation.batch_size,
                     chat_template_kwargs=self.profile.generation.chat_template_kwargs,
+                    directory=self.run.path(layout.serving_dir(key)),
                 )
         self._policies[key] = self._policies.pop(key)
         return self._policies[key]
@@ -147,6 +155,7 @@ class Work:
                 style=self.profile.style,
                 generation=self.profile.generation.model_copy(update={"temperature": 0.0}),
                 directory=directory,
+                backend=engine(self.profile.backend),
                 keep_failures=keeps_failures(set_name),
                 progress=update,
             )

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,15 +34,18 @@ from trainer.launch.places import evaluation_plan, launcher
 from trainer.launch.settings import LaunchSettings, RaySettings
 from trainer.launch.sharded import ShardedPolicy
 from trainer.metrics import metrics_of
-from trainer.policy import TransformersPolicy
-from trainer.profile import ProfileError, load_profile
+from trainer.policy import OwnedPolicy, PolicyError
+from trainer.profile import Profile, ProfileError, load_profile
+from trainer.serving.settings import Backend, UrlBackend, VllmBackend, engine
 from trainer.spec import (
     EvalReport,
+    ModelRef,
     SftResult,
     SftSpec,
     StageResult,
     StageSpec,
     TrackerName,
+    canonical_hash,
     explain,
     read_spec,
 )
@@ -92,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
-    except LaunchError as error:
+    except (LaunchError, PolicyError) as error:
         print(error, file=sys.stderr)
         return 1
     except StageError as error:
@@ -112,6 +115,11 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 = greedy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep-failures", action="store_true", help="replay the failures into a file as well")
+    parser.add_argument(
+        "--vllm", metavar="PYTHON", nargs="?", const="", help="by a vLLM server of its own; PYTHON has it"
+    )
+    parser.add_argument("--url", help="by the server at this OpenAI-compatible URL, such as http://host:8000/v1")
+    parser.add_argument("--served-model", metavar="NAME", help="the model's name at --url")
     parser.add_argument("--shards", type=int, help="tasks to split it into; default: the profile's, else 1")
     _place_arguments(parser)
     parser.set_defaults(run=_evaluate)
@@ -148,7 +156,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     _check_numbers(options)
     profile = load_profile(options.profile)
     environment = get(options.environment)
-    ref = resolve(options.model or profile.model)
+    profile = profile.model_copy(update={"backend": _backend(options, profile)})
+    ref = _model(options, profile)
     instances = environment.frozen_set(options.set)
     instances = instances[: options.limit or None]
     plan = evaluation_plan(
@@ -167,30 +176,56 @@ def _evaluate(options: argparse.Namespace) -> None:
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        policy: TransformersPolicy | ShardedPolicy
+        policy: OwnedPolicy
         if shards > 1 or options.ray is not None:
             place = _place(options, profile.launch)
             policy = ShardedPolicy(
                 place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
             )
         else:
-            policy = plan.policy()
-        report = evaluate(
-            policy,
-            environment,
-            instances,
-            set_name=options.set,
-            model_sha256=ref.sha256,
-            style=profile.style,
-            generation=plan.generation,
-            directory=options.directory,
-            samples=options.samples,
-            seed=options.seed,
-            keep_failures=options.keep_failures,
-            progress=show,
-        )
-        policy.close()
+            policy = plan.policy(options.directory)
+        with closing(policy):
+            report = evaluate(
+                policy,
+                environment,
+                instances,
+                set_name=options.set,
+                model_sha256=ref.sha256,
+                style=profile.style,
+                generation=plan.generation,
+                directory=options.directory,
+                samples=options.samples,
+                seed=options.seed,
+                backend=engine(plan.backend),
+                keep_failures=options.keep_failures,
+                progress=show,
+            )
     _print(report)
+
+
+def _backend(options: argparse.Namespace, profile: Profile) -> Backend:
+    if options.url is not None and options.vllm is not None:
+        raise EvaluationError("--url and --vllm exclude each other; give one of them")
+    if (options.url is None) != (options.served_model is None):
+        raise EvaluationError("--url and --served-model belong together; give both or neither")
+    if options.url is not None:
+        return UrlBackend(base_url=options.url, model=options.served_model)
+    if options.vllm is not None:
+        given = profile.backend if isinstance(profile.backend, VllmBackend) else VllmBackend()
+        return given.model_copy(update={"python": options.vllm or given.python})
+    return profile.backend
+
+
+def _model(options: argparse.Namespace, profile: Profile) -> ModelRef:
+    """The checkpoint, or what stands for one that lies elsewhere."""
+    if not isinstance(profile.backend, UrlBackend):
+        return resolve(options.model or profile.model)
+    if options.model is not None:
+        raise EvaluationError(
+            f"--model is {options.model}, but {profile.backend.base_url} answers with its own "
+            f"{profile.backend.model!r}; leave --model out, or evaluate the checkpoint with --vllm"
+        )
+    return ModelRef(path=profile.backend.model, sha256=canonical_hash(profile.backend.content()))
 
 
 def _print(report: EvalReport) -> None:

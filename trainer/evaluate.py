@@ -1,7 +1,8 @@
 """A checkpoint on a frozen set: rollouts stream to a JSONL, the report is written last and atomically.
 
-An evaluation that was cut off goes on where it stopped and gives the rows that it would have given in one go: work is
-done in chunks of fixed size and order, each with its own seed, and a chunk that is not wholly on disk is owed again.
+An evaluation that was cut off goes on where it stopped and gives the rows that it would have given in one go: each
+instance has its own seed or stands in a chunk of fixed size and order that has one. A policy that hands out answers as
+they come loses those under way; of any other a chunk that is not wholly on disk is owed again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from pydantic import Field, ValidationError
 from envsim.api import Environment, Fault, Instance, Message, Progress, Style
 from trainer.files import read_lines, write_atomic
 from trainer.metrics import mean_known
-from trainer.policy import Completion, Policy
+from trainer.policy import Completion, Policy, StreamingPolicy
 from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, absent, canonical_hash, explain
 
 CHUNK = 128
-"""Instances between two flushes. A constant, because seeds and resumption depend on it."""
+"""Instances between two flushes of a policy that answers many at a time; seeds and resumption depend on it."""
 
 
 class EvaluationError(ValueError):
@@ -73,6 +74,8 @@ class Header(Frozen):
     generation: GenerationSettings
     samples: int
     seed: int
+    backend: dict[str, Any] | None = Field(None, exclude_if=absent)
+    """What of it decides answers; None = transformers in process. Two engines round in another way."""
 
 
 def rollouts_path(directory: Path, set_name: str) -> Path:
@@ -99,6 +102,8 @@ def evaluate(
     directory: Path,
     samples: int = 1,
     seed: int = 0,
+    first: int = 0,
+    backend: dict[str, Any] | None = None,
     keep_failures: bool = False,
     progress: Progress | None = None,
 ) -> EvalReport:
@@ -115,6 +120,8 @@ def evaluate(
         directory: gets ``<set>.rollouts.jsonl``, ``<set>.eval.json`` and, if asked, ``<set>.failures.jsonl``.
         samples: answers an instance.
         seed: of the sampling.
+        first: the place of the first instance in the set that these are a part of; seeds go by it.
+        backend: what the policy answers with, by `content` of its settings; None = transformers in process.
         keep_failures: replay the failures into ``<set>.failures.jsonl``.
         progress: called with (answered, all) instances.
 
@@ -137,28 +144,28 @@ def evaluate(
         generation=generation,
         samples=samples,
         seed=seed,
+        backend=backend,
     )
     path = rollouts_path(directory, set_name)
-    done = _resume(path, header, total=len(instances))
-    if done == len(instances) and (finished := _finished(directory, set_name, keep_failures)) is not None:
+    streams = isinstance(policy, StreamingPolicy)
+    owed = _resume(path, header, instances, in_chunks=not streams)
+    if not owed and (finished := _finished(directory, set_name, keep_failures)) is not None:
         return finished
+    prompts = [environment.prompt(instances[index], style) for index in owed]
+    # Far apart, so that the seeds of two evaluations do not meet.
+    seeds = [seed * 1_000_003 + first + index for index in owed]
+    answered = len(instances) - len(owed)
     with path.open("a", encoding="utf-8") as file:
-        for start in range(done, len(instances), CHUNK):
-            chunk = instances[start : start + CHUNK]
-            answers = policy.generate(
-                [environment.prompt(instance, style) for instance in chunk],
-                max_new_tokens=generation.max_new_tokens,
-                temperature=generation.temperature,
-                samples=samples,
-                # Far apart, so that the seeds of two evaluations do not meet.
-                seed=seed * 1_000_003 + start,
-            )
-            rows = _rows(environment, chunk, answers)
+        for batch in _answers(policy, prompts, seeds, generation, samples):
+            rows = [row for place, given in batch for row in _rows(environment, instances[owed[place]], given)]
             file.write("".join(row.model_dump_json() + "\n" for row in rows))
             file.flush()
             os.fsync(file.fileno())
+            answered += len(batch)
             if progress is not None:
-                progress(start + len(chunk), len(instances))
+                progress(answered, len(instances))
+    if streams:
+        _resume(path, header, instances, in_chunks=False)
     rollouts = read_rollouts(path)
     if keep_failures:
         _write_failures(environment, instances, rollouts, failures_path(directory, set_name))
@@ -181,13 +188,7 @@ def read_rollouts(path: Path) -> list[Rollout]:
     Raises:
         EvaluationError: a line is no rollout.
     """
-    rows = []
-    for number, line in enumerate(_lines(path)[1:], start=2):
-        try:
-            rows.append(Rollout.model_validate_json(line))
-        except ValidationError as error:
-            raise EvaluationError(f"{path}, line {number} is no rollout: {explain(error)}") from error
-    return rows
+    return _read(path, _lines(path))
 
 
 def summarise(
@@ -233,47 +234,70 @@ def _cell_stats(rows: Sequence[Rollout]) -> CellStats:
     )
 
 
-def _rows(
-    environment: Environment, instances: Sequence[Instance], answers: Sequence[Sequence[Completion]]
-) -> Iterator[Rollout]:
-    for instance, completions in zip(instances, answers, strict=True):
-        for sample, completion in enumerate(completions):
-            verdict = environment.score(instance, completion.text)
-            yield Rollout(
-                id=instance.id,
-                cell=environment.cell(instance),
-                sample=sample,
-                answer=completion.text,
-                tokens=completion.tokens,
-                outcome=verdict.outcome,
-                valid=verdict.valid,
-                optimal=verdict.optimal,
-                regret=verdict.regret,
-                fault=verdict.fault,
-                success=verdict.success,
-                success_interval=verdict.success_interval,
-            )
+def _answers(
+    policy: Policy, prompts: Sequence[list[Message]], seeds: Sequence[int], generation: GenerationSettings, samples: int
+) -> Iterator[list[tuple[int, list[Completion]]]]:
+    """Batches of (index of the prompt, its completions): one prompt each where the policy streams, else a chunk."""
+    shape: dict[str, Any] = {
+        "max_new_tokens": generation.max_new_tokens,
+        "temperature": generation.temperature,
+        "samples": samples,
+    }
+    if isinstance(policy, StreamingPolicy):
+        for answer in policy.stream(prompts, seeds, **shape):
+            yield [answer]
+        return
+    for start in range(0, len(prompts), CHUNK):
+        chunk = prompts[start : start + CHUNK]
+        yield list(enumerate(policy.generate(chunk, seed=seeds[start], **shape), start=start))
 
 
-def _resume(path: Path, header: Header, *, total: int) -> int:
-    """Cut the file back to its whole chunks and say how many instances they hold; a missing file is begun."""
+def _rows(environment: Environment, instance: Instance, completions: Sequence[Completion]) -> Iterator[Rollout]:
+    for sample, completion in enumerate(completions):
+        verdict = environment.score(instance, completion.text)
+        yield Rollout(
+            id=instance.id,
+            cell=environment.cell(instance),
+            sample=sample,
+            answer=completion.text,
+            tokens=completion.tokens,
+            outcome=verdict.outcome,
+            valid=verdict.valid,
+            optimal=verdict.optimal,
+            regret=verdict.regret,
+            fault=verdict.fault,
+            success=verdict.success,
+            success_interval=verdict.success_interval,
+        )
+
+
+def _resume(path: Path, header: Header, instances: Sequence[Instance], *, in_chunks: bool) -> list[int]:
+    """Put the file's whole instances in the order of the set, cut off the rest, and say which are owed.
+
+    In chunks only those count that are all there, from the first on. A missing file is begun.
+    """
     first = header.model_dump_json() + "\n"
     if not path.exists():
         write_atomic(path, first)
-        return 0
+        return list(range(len(instances)))
     lines = _lines(path)
     if not lines or lines[0] != first.rstrip("\n"):
         raise EvaluationError(
             f"{path} belongs to another evaluation: it begins {(lines or [''])[0][:300]!r}, expected "
             f"{first.strip()!r}; evaluate into another directory or remove the file"
         )
-    rows = [line + "\n" for line in lines[1:]]
-    instances = len(rows) // header.samples
-    done = total if instances >= total else instances // CHUNK * CHUNK
-    kept = "".join([first, *rows[: done * header.samples]])
+    found: dict[str, dict[int, str]] = defaultdict(dict)
+    for row, line in zip(_read(path, lines), lines[1:], strict=True):
+        found[row.id][row.sample] = line + "\n"
+    whole = [index for index, instance in enumerate(instances) if len(found[instance.id]) == header.samples]
+    if in_chunks and len(whole) < len(instances):
+        leading = next((index for index, place in enumerate(whole) if index != place), len(whole))
+        whole = whole[: leading // CHUNK * CHUNK]
+    rows = (found[instances[index].id] for index in whole)
+    kept = "".join([first, *(own[sample] for own in rows for sample in range(header.samples))])
     if kept.encode("utf-8") != path.read_bytes():
         write_atomic(path, kept)
-    return done
+    return sorted(set(range(len(instances))).difference(whole))
 
 
 def _finished(directory: Path, set_name: str, keep_failures: bool) -> EvalReport | None:
@@ -286,6 +310,16 @@ def _finished(directory: Path, set_name: str, keep_failures: bool) -> EvalReport
         raise EvaluationError(
             f"{path} is no report: {explain(error)}; remove it, and it is written again from the rollouts beside it"
         ) from error
+
+
+def _read(path: Path, lines: Sequence[str]) -> list[Rollout]:
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            rows.append(Rollout.model_validate_json(line))
+        except ValidationError as error:
+            raise EvaluationError(f"{path}, line {number} is no rollout: {explain(error)}") from error
+    return rows
 
 
 def _lines(path: Path) -> list[str]:

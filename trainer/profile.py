@@ -17,6 +17,7 @@ from envsim.api import Style
 from envsim.documents import DocumentError, parse_yaml, read_text
 from trainer.launch.presets import unworkable
 from trainer.launch.settings import LaunchSettings
+from trainer.serving.settings import AnyBackend, TransformersBackend, UrlBackend, VllmBackend, usual
 from trainer.spec import (
     COMPLETIONS_MIB,
     MAX_THREADS,
@@ -41,10 +42,12 @@ from trainer.spec import (
 )
 from trainer.training_settings import SelectionSettings, SftSettings
 
-_ROLLOUTS: dict[Any, type[BaseModel]] = {
+_BY_KIND: dict[Any, type[BaseModel]] = {
     "transformers": TransformersRollouts,
     "vllm_colocate": VllmColocate,
     "vllm_server": VllmServer,
+    "vllm": VllmBackend,
+    "url": UrlBackend,
 }
 
 
@@ -105,6 +108,8 @@ class Profile(Frozen):
     evaluation: EvaluationSettings = EvaluationSettings()
     probe: ProbeSettings = ProbeSettings()
     rollouts: RolloutSettings = Field(TransformersRollouts(), discriminator="kind")
+    backend: AnyBackend = Field(TransformersBackend(), exclude_if=usual)
+    """Who answers outside training: where checkpoints are evaluated, probed and asked as roles."""
     lora: LoraSettings | None = None
     selection: SelectionSettings | None = Field(None, exclude_if=absent)
     """None = a stage trains on its tasks as they are drawn."""
@@ -147,7 +152,9 @@ class Profile(Frozen):
     def content(self) -> dict[str, Any]:
         """What of it decides what is computed: all but the place, so that a run may go on elsewhere."""
         ranks = self.ranks()
-        own = self.model_dump(mode="json", exclude={"launch"})
+        own = self.model_dump(mode="json", exclude={"launch", "backend"})
+        if not usual(self.backend):
+            own["backend"] = self.backend.content()
         return own if ranks is None else {**own, "ranks": ranks.model_dump(mode="json")}
 
     def ranks(self) -> Ranks | None:
@@ -259,8 +266,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: Any = Profile
     for part in path:
-        if part in _ROLLOUTS:
-            model = _ROLLOUTS[part]
+        if part in _BY_KIND:
+            model = _BY_KIND[part]
         elif part in getattr(model, "model_fields", {}):
             annotation = model.model_fields[part].annotation
             arms = [annotation, *getattr(annotation, "__args__", ())]

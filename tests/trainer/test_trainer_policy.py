@@ -8,11 +8,12 @@ from collections import Counter
 
 import pytest
 import torch
+import xgrammar
 from transformers import GenerationConfig
 
 from trainer.checkpoint import load, load_tokenizer, stop_tokens
 from trainer.decoding import decode, encode, uniforms
-from trainer.grammar import GrammarError
+from trainer.grammar import GrammarError, GrammarRows, Grammars, ebnf
 from trainer.policy import PolicyError, TransformersPolicy
 from trainer.spec import ModelRef
 
@@ -126,9 +127,43 @@ def test_a_schema_binds_even_a_random_model(policy: TransformersPolicy, temperat
             assert json.dumps(data, ensure_ascii=False) == completion.text
 
 
+def test_the_grammar_as_text_allows_what_the_mask_allows(tiny: ModelRef) -> None:
+    model, tokenizer = load(tiny)
+    stops = stop_tokens(model, tokenizer)
+    grammars, rows = Grammars(tokenizer, model.config.vocab_size, stops), 4 * len(PROMPTS)
+    as_text = grammars._compiler.compile_grammar(ebnf(SCHEMA))
+    no_mask_besides = torch.tensor([], dtype=torch.long)
+    answers = [
+        decode(
+            model,
+            encode(tokenizer, PROMPTS, {}),
+            list(range(len(PROMPTS))) * 4,
+            max_new_tokens=120,
+            temperature=1.0,
+            stop_tokens=stops,
+            pad_token=tokenizer.pad_token_id,
+            draws=uniforms(rows, 120, seed=2),
+            constraint=constraint,
+        )
+        for constraint in (grammars.rows(SCHEMA, rows), GrammarRows(as_text, no_mask_besides, rows))
+    ]
+    assert answers[0] == answers[1]
+    good = '{"op": "up", "cells": ["a"], "value": 1}'
+    assert xgrammar.GrammarMatcher(as_text).accept_string(good)
+    for bad in (
+        good.replace(": ", ":"),
+        good.replace(", ", ",  "),
+        good.replace('"a"', '"\t"'),
+        good.replace("up", "on"),
+    ):
+        assert not xgrammar.GrammarMatcher(as_text).accept_string(bad), bad
+
+
 def test_an_impossible_schema_says_so(policy: TransformersPolicy) -> None:
     with pytest.raises(GrammarError, match="cannot be compiled"):
         policy.generate(PROMPTS[:1], max_new_tokens=4, temperature=0, schema={"type": "no such type"})
+    with pytest.raises(GrammarError, match="cannot be compiled"):
+        ebnf({"type": "no such type"})
 
 
 def test_sampling_without_draws_is_refused(tiny: ModelRef) -> None:

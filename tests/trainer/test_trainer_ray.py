@@ -87,7 +87,7 @@ def test_the_parts_of_an_evaluation_come_from_two_nodes(
             directory=directory,
             seed=3,
         )
-        for policy, directory in ((plan.policy(), tmp_path / "whole"), (sharded, parts))
+        for policy, directory in ((plan.policy(tmp_path), tmp_path / "whole"), (sharded, parts))
     ]
     assert reports[0].model_dump(exclude={"seconds"}) == reports[1].model_dump(exclude={"seconds"})
     assert rollouts_path(parts, "many").read_bytes() == rollouts_path(tmp_path / "whole", "many").read_bytes()

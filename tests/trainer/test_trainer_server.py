@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from trainer.policy import OpenAIPolicy, PolicyError
+from trainer.grammar import ebnf
+from trainer.policy import PolicyError
+from trainer.serving import client
+from trainer.serving.client import OpenAIPolicy, request_seed
 
 PROMPTS = [[{"role": "user", "content": text}] for text in "abc"]
 
 
 class Server(ThreadingHTTPServer):
     obeys = True
+    hangs_up = 0
+    """Requests whose connection is closed without a word."""
+    seconds = 0.0
     counts = True
     finish_reason = "stop"
     status = 200
@@ -25,6 +32,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+        self.under_way = self.most_under_way = 0
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,7 +41,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append(request)
+        with self.server.lock:
+            self.server.requests.append(request)
+            hangs_up = self.server.hangs_up > 0
+            self.server.hangs_up -= hangs_up
+            self.server.under_way += 1
+            self.server.most_under_way = max(self.server.most_under_way, self.server.under_way)
+        time.sleep(self.server.seconds)
+        with self.server.lock:
+            self.server.under_way -= 1
+        if hangs_up:
+            self.close_connection = True
+            return
         text = f"{request['messages'][0]['content']}-{request['seed']}"
         if "response_format" in request and self.server.obeys:
             schema = request["response_format"]["json_schema"]["schema"]
@@ -83,9 +103,8 @@ def policy(server: Server) -> OpenAIPolicy:
 def test_answers_come_in_order_and_nothing_is_left_to_the_server(server: Server, policy: OpenAIPolicy) -> None:
     answers = policy.generate(PROMPTS, max_new_tokens=9, temperature=0.5, samples=2, seed=10)
     assert [[answer.text for answer in group] for group in answers] == [
-        ["a-10", "a-11"],
-        ["b-12", "b-13"],
-        ["c-14", "c-15"],
+        [f"{name}-{request_seed(seed, sample)}" for sample in (0, 1)]
+        for name, seed in (("a", 10), ("b", 11), ("c", 12))
     ]
     assert {(answer.prompt_tokens, answer.tokens) for group in answers for answer in group} == {(3, 7)}
     for request in server.requests:
@@ -156,3 +175,74 @@ def test_an_answer_that_is_none_is_said_to_be_so(server: Server, policy: OpenAIP
     assert "some-model" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little patience between two tries."""
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.01)
+
+
+def test_a_lost_connection_is_tried_again(server: Server, policy: OpenAIPolicy, soon: None) -> None:
+    server.hangs_up = client.TRIES - 1
+    [[answer]] = policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+    assert answer.text.startswith("a-")
+    assert len(server.requests) == client.TRIES
+
+
+def test_it_is_not_tried_for_ever_and_the_others_are_let_go(server: Server, policy: OpenAIPolicy, soon: None) -> None:
+    server.hangs_up = 10_000
+    with pytest.raises(PolicyError, match=r"cannot be reached for model 'some-model', tried 5 times") as caught:
+        policy.generate(PROMPTS * 100, max_new_tokens=9, temperature=0)
+    assert "\n" not in str(caught.value)
+    assert len(server.requests) < 300
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+def test_what_a_server_says_is_not_asked_again(server: Server, policy: OpenAIPolicy, status: int) -> None:
+    server.status = status
+    with pytest.raises(PolicyError, match=f"failed for model 'some-model': Error code: {status}"):
+        policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+    assert len(server.requests) == 1
+
+
+def test_an_answer_that_takes_too_long_is_not_asked_for_again(server: Server) -> None:
+    server.seconds = 2.0
+    hasty = OpenAIPolicy(f"http://127.0.0.1:{server.server_address[1]}/v1", "some-model", timeout=0.3)
+    with pytest.raises(PolicyError, match=r"gave no answer of model 'some-model' within 0.3 s; raise the limit"):
+        hasty.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+    assert len(server.requests) == 1
+
+
+def test_requests_under_way_are_bounded_and_use_their_bound(server: Server) -> None:
+    server.seconds = 0.05
+    few = OpenAIPolicy(f"http://127.0.0.1:{server.server_address[1]}/v1", "some-model", concurrency=3)
+    few.generate(PROMPTS * 5, max_new_tokens=9, temperature=0)
+    assert server.most_under_way == 3
+
+
+def test_answers_are_handed_out_as_they_come_whatever_their_place(server: Server, policy: OpenAIPolicy) -> None:
+    whole = policy.generate(PROMPTS, max_new_tokens=9, temperature=1.0, samples=2, seed=4)
+    streamed = dict(policy.stream(PROMPTS, [4, 5, 6], max_new_tokens=9, temperature=1.0, samples=2))
+    assert [streamed[index] for index in range(3)] == whole
+    [(_, last)] = policy.stream(PROMPTS[2:], [6], max_new_tokens=9, temperature=1.0, samples=2)
+    assert last == whole[2]
+
+
+def test_no_two_requests_share_a_seed() -> None:
+    seeds = {
+        request_seed(seed * 1_000_003 + place, sample)
+        for seed in range(4)
+        for place in range(500)
+        for sample in range(4)
+    }
+    assert len(seeds) > 8000 - 10
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_schema_goes_to_vllm_as_the_grammar_of_this_process(server: Server) -> None:
+    vllm = OpenAIPolicy(f"http://127.0.0.1:{server.server_address[1]}/v1", "some-model", constraint="grammar")
+    vllm.generate(PROMPTS[:1], max_new_tokens=9, temperature=0, schema={"enum": ["up"]})
+    [request] = server.requests
+    assert "response_format" not in request
+    assert request["structured_outputs"] == {"grammar": ebnf({"enum": ["up"]})}

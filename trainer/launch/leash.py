@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from trainer.processes import GRACE_SECONDS, end_own
@@ -41,14 +41,16 @@ def end_as(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
-    """Command line."""
+def hold(command: Sequence[str], started: Callable[[int], None] | None = None) -> NoReturn:
+    """Run a command in a session of its own and exit as it does; ``started`` is told its process id."""
     parent, told = os.getppid(), threading.Event()
     if os.getpgrp() != os.getpid():
         # Whoever kills the group of its parent must not kill this one before what it holds.
         os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    child = subprocess.Popen([sys.executable, *arguments], start_new_session=True)
+    child = subprocess.Popen(command, start_new_session=True)
+    if started is not None:
+        started(child.pid)
     while (code := child.poll()) is None:
         if os.getppid() != parent:
             os.killpg(child.pid, signal.SIGKILL)
@@ -60,4 +62,4 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    hold([sys.executable, *sys.argv[1:]])

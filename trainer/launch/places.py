@@ -44,4 +44,5 @@ def evaluation_plan(
         device=profile.device,
         threads=profile.threads,
         batch_size=profile.evaluation.batch_size,
+        backend=profile.backend,
     )

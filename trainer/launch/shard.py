@@ -1,7 +1,8 @@
 """``python -m trainer.launch.shard --spec FILE --directory DIR``: a checkpoint's answers to a part of a set.
 
 A part is a run of whole chunks of the set in the order of `trainer.evaluate`, answered with the seeds that those chunks
-have there, so that the parts together are what one evaluation would have given. Exit codes: 0 done, 2 bad input.
+have there, so that the parts together are what one evaluation would have given.
+Exit codes: 0 done, 1 a server failed, 2 bad input.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from envsim.api import EnvsimError, Message, Style
+from envsim.api import EnvsimError, Style
 from envsim.documents import DocumentError, read_text
 from envsim.registry import get
 from trainer.checkpoint import CheckpointError, verify
 from trainer.dataset import DatasetError, read_dataset
 from trainer.evaluate import EvaluationError, evaluate, in_order
-from trainer.policy import Completion, Policy, TransformersPolicy
+from trainer.policy import OwnedPolicy, PolicyError
+from trainer.serving.backends import open_policy
+from trainer.serving.settings import AnyBackend, TransformersBackend, engine, usual
 from trainer.spec import DataRef, Frozen, GenerationSettings, ModelRef, explain
+
+SERVER = "server"
+"""Folder of a server's log, beside what it answers."""
 
 
 class EvaluationPlan(Frozen):
@@ -37,15 +43,23 @@ class EvaluationPlan(Frozen):
     device: Literal["cpu", "cuda"]
     threads: int
     batch_size: int
+    backend: AnyBackend = Field(TransformersBackend(), exclude_if=usual)
 
-    def policy(self) -> TransformersPolicy:
-        """The checkpoint in this process."""
-        return TransformersPolicy(
+    def policy(self, directory: Path) -> OwnedPolicy:
+        """What answers for the checkpoint; a server that it may be has its log in the directory. To be closed.
+
+        Raises:
+            CheckpointError: the checkpoint does not load.
+            PolicyError: a server does not come up.
+        """
+        return open_policy(
+            self.backend,
             self.model,
             device=self.device,
             threads=self.threads,
             batch_size=self.batch_size,
             chat_template_kwargs=self.generation.chat_template_kwargs,
+            directory=directory / SERVER,
         )
 
 
@@ -58,51 +72,30 @@ class ShardSpec(Frozen):
     last: int
 
 
-class Shifted:
-    """A policy whose seeds are those of a place further on in the set."""
-
-    def __init__(self, policy: Policy, shift: int) -> None:
-        self._policy = policy
-        self._shift = shift
-
-    def generate(
-        self,
-        prompts: Sequence[list[Message]],
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        samples: int = 1,
-        seed: int = 0,
-        schema: dict[str, Any] | None = None,
-    ) -> list[list[Completion]]:
-        return self._policy.generate(
-            prompts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            samples=samples,
-            seed=seed + self._shift,
-            schema=schema,
-        )
-
-
 def answer(spec: ShardSpec, directory: Path) -> None:
     """Answer the part; it goes on where it stopped."""
     plan = spec.plan
     environment = get(plan.environment)
     instances = in_order(environment, read_dataset(environment, spec.instances), plan.style)
     verify(plan.model)
-    evaluate(
-        Shifted(plan.policy(), spec.first),
-        environment,
-        instances[spec.first : spec.last],
-        set_name=plan.set,
-        model_sha256=plan.model.sha256,
-        style=plan.style,
-        generation=plan.generation,
-        directory=directory,
-        samples=plan.samples,
-        seed=plan.seed,
-    )
+    policy = plan.policy(directory)
+    try:
+        evaluate(
+            policy,
+            environment,
+            instances[spec.first : spec.last],
+            set_name=plan.set,
+            model_sha256=plan.model.sha256,
+            style=plan.style,
+            generation=plan.generation,
+            directory=directory,
+            samples=plan.samples,
+            seed=plan.seed,
+            first=spec.first,
+            backend=engine(plan.backend),
+        )
+    finally:
+        policy.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,6 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CheckpointError, DatasetError, DocumentError, EnvsimError, EvaluationError, OSError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
+    except PolicyError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

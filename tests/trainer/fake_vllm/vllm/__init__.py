@@ -1,0 +1,1 @@
+"""Stands in for vLLM where its process is what is tested."""

@@ -1,0 +1,228 @@
+"""One vLLM server for one checkpoint, started by us and ended by us, whatever happens in between.
+
+It runs on a leash: it ends with `Server.stop`, and it ends when this process does, by an exception, by SIGTERM or by
+SIGKILL. Its directory holds what it said (``server.log``) and which process it is (``process.json``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from trainer.launch.serving import free_port
+from trainer.processes import GRACE_SECONDS, Process, end, end_own, spawn
+from trainer.serving.hold import lives, read_held
+from trainer.serving.settings import VllmBackend
+
+SERVED_NAME = "policy"
+"""The model's name in requests."""
+LOG = "server.log"
+RECORD = "process.json"
+Device = Literal["cpu", "cuda"]
+_MODULE = "vllm.entrypoints.openai.api_server"
+"""The console script ``vllm`` is not used: it fails where an optional package of its other commands is broken."""
+_POLL_SECONDS = 0.5
+_TAIL = 25
+
+
+class ServingError(RuntimeError):
+    """A server cannot be started, does not come up, or is another's."""
+
+
+class Server:
+    """A server that has been started; `wait` for it before it is asked."""
+
+    def __init__(self, process: Process, port: int, directory: Path) -> None:
+        self._process = process
+        self._directory = directory
+        self.root = f"http://127.0.0.1:{port}"
+        self.base_url = f"{self.root}/v1"
+
+    @property
+    def log(self) -> Path:
+        return self._directory / LOG
+
+    @property
+    def pid(self) -> int | None:
+        """Of vLLM itself, which leads a process group; None before it has begun or after it was ended by us."""
+        held = read_held(self._directory / RECORD)
+        return None if held is None else held.server.pid
+
+    def fate(self) -> str | None:
+        """How the server ended, with the end of its log; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"the vLLM server {how}; the end of {self.log}:\n{self.tail()}"
+
+    def tail(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-_TAIL:])
+
+    def wait(self, seconds: float) -> None:
+        """Return once the server is healthy. Raises ServingError if it ends before, or takes longer."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if (fate := self.fate()) is not None:
+                raise ServingError(f"{fate}\nit never became healthy")
+            try:
+                with urllib.request.urlopen(f"{self.root}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, TimeoutError, ConnectionError):
+                time.sleep(_POLL_SECONDS)
+        raise ServingError(
+            f"the vLLM server was not healthy within {seconds:g} s; raise start_seconds if it was still loading; the "
+            f"end of {self.log}:\n{self.tail()}"
+        )
+
+    def stop(self) -> None:
+        """End it, gently first, with all that it started; its memory is free then. Twice does nothing."""
+        # The leash needs a grace of its own for what it holds.
+        end_own(self._process, 2 * GRACE_SECONDS)
+        end_orphan(self._directory)
+
+
+def start_server(
+    model: Path,
+    backend: VllmBackend,
+    directory: Path,
+    *,
+    device: Device = "cpu",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Server:
+    """Start a server on a free port and return at once.
+
+    Args:
+        model: a checkpoint's directory.
+        backend: how.
+        directory: for its log and the record of its process; made if missing. A server that a dead process left
+            behind there is ended first.
+        device: decides data type and memory flags; which GPUs there are is the environment's business.
+        threads: of the computation on a CPU; None = as many as vLLM takes.
+        seed: of what is sampled without a seed of its own.
+
+    Raises:
+        ServingError: no such interpreter, no vLLM in it, or a live process serves from the directory already.
+    """
+    python = interpreter(backend)
+    directory.mkdir(parents=True, exist_ok=True)
+    end_orphan(directory)
+    port = free_port()
+    command = [
+        *(sys.executable, "-P", "-m", "trainer.serving.hold", str(directory / RECORD)),
+        *(python, "-m", _MODULE, *server_arguments(model, backend, port, device=device, seed=seed)),
+    ]
+    process = spawn(command, directory / LOG, server_environment(backend, device=device, threads=threads))
+    return Server(process, port, directory)
+
+
+@contextmanager
+def serving(
+    model: Path,
+    backend: VllmBackend,
+    directory: Path,
+    *,
+    device: Device = "cpu",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Iterator[Server]:
+    """A healthy server for the length of a block; see `start_server`. Raises ServingError."""
+    server = start_server(model, backend, directory, device=device, threads=threads, seed=seed)
+    try:
+        server.wait(backend.start_seconds)
+        yield server
+    finally:
+        server.stop()
+
+
+def interpreter(backend: VllmBackend) -> str:
+    """The Python that has vLLM. Raises ServingError in one line if there is none or it has not."""
+    python = backend.python or sys.executable
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    try:
+        found = subprocess.run(
+            [python, "-c", look],
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServingError(
+            f"backend.python is {python!r}, which cannot be run: {error}; expected a Python that has vllm"
+        ) from error
+    if found != 0:
+        raise ServingError(
+            f"{python} has no vllm; install it there (GPU: pip install 'vllm>=0.28,<=0.31', CPU: docs/serving.md), or "
+            "name the Python of another environment in backend.python"
+        )
+    return python
+
+
+def server_arguments(model: Path, backend: VllmBackend, port: int, *, device: Device, seed: int) -> list[str]:
+    """What follows the module."""
+    return [
+        *("--model", str(model), "--served-model-name", SERVED_NAME),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--dtype", backend.dtype or ("float32" if device == "cpu" else "bfloat16")),
+        *([] if backend.max_model_length is None else ["--max-model-len", str(backend.max_model_length)]),
+        *("--seed", str(seed)),
+        # Else the checkpoint's generation_config.json decides what a request leaves open.
+        *("--generation-config", "vllm"),
+        # A backend that is picked for each request may differ between two of them.
+        *("--structured-outputs-config", json.dumps({"backend": "xgrammar"})),
+        *(_memory_arguments(backend) if device == "cuda" else []),
+        *backend.arguments,
+    ]
+
+
+def _memory_arguments(backend: VllmBackend) -> list[str]:
+    share = backend.gpu_memory_utilization
+    return ["--tensor-parallel-size", str(backend.gpus), "--gpu-memory-utilization", str(share)]
+
+
+def server_environment(backend: VllmBackend, *, device: Device, threads: int | None) -> dict[str, str]:
+    """This process's environment, and what makes the server keep to itself."""
+    own = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        # Nothing is imported from the working directory by luck; -P is unknown to Python 3.10.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if device == "cpu":
+        own["VLLM_CPU_KVCACHE_SPACE"] = str(backend.kv_cache_gib)
+        if threads is not None:
+            # Left alone vLLM binds every server of a machine to the same cores.
+            own |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
+    return {**os.environ, **own}
+
+
+def end_orphan(directory: Path) -> None:
+    """End the server that a directory's record names, if nobody holds it any more.
+
+    Raises:
+        ServingError: a live process holds it.
+    """
+    record = directory / RECORD
+    held = read_held(record)
+    if held is None:
+        return
+    if lives(held.holder):
+        raise ServingError(
+            f"process {held.holder.pid} serves from {directory} already; stop it, or serve from another directory"
+        )
+    end(held.server.pid, partial(lives, held.server), GRACE_SECONDS)
+    record.unlink(missing_ok=True)
