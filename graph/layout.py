@@ -28,6 +28,11 @@ def failed(answer: str) -> str:
     return f"{answer.removesuffix('.json')}.failed.json"
 
 
+def tool_results(answer: str) -> str:
+    """What a role's tools said before it spoke, beside its answer."""
+    return f"{answer.removesuffix('.json')}.tools.json"
+
+
 def probe_file(stage: int, config_hash: str) -> str:
     """A configuration tried by the policy that a stage starts from."""
     return in_stage(stage, f"probes/{config_hash[:16]}.json")
