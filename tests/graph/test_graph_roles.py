@@ -1,0 +1,170 @@
+"""Roles of a user in the graph: whatever their files say, nothing leads around the gates or the critic."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.graph import END, START
+from rich.console import Console
+from role_sets import HISTORIAN, HISTORIAN_PROMPT, with_historian, write_role
+
+from agents import role_checks
+from agents.places import RESERVED, PlaceCycle, stage_order, without_disabled
+from agents.role_checks import set_errors
+from agents.roles import load_roles
+from agents.rolespec import RoleSpec
+from graph.build import CODE, NODES_A_STAGE, build
+from graph.prepare import prepare
+from graph.rundir import RunDir
+from graph.session import new_work
+from graph.settings import RunSettings, SettingsError
+from graph.timing import Clock
+from graph.work import Work
+
+SHIPPED = load_roles()
+COUNTERS = {"safety_critic", "accept_or_roll_back"}
+"""The nodes that count revisions and stages."""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, profile: Path) -> Work:
+    prepared = prepare(RunSettings(environment="parity:Parity", profile=str(profile)))
+    return new_work(prepared, RunDir(tmp_path_factory.mktemp("run")), Console(file=io.StringIO()), Clock())
+
+
+def drawn(roles: dict[str, RoleSpec], work: Work) -> nx.DiGraph:
+    graph: nx.DiGraph = nx.DiGraph()
+    graph.add_edges_from((edge.source, edge.target) for edge in build(roles, work).compile().get_graph().edges)
+    return graph
+
+
+def assert_sound(roles: dict[str, RoleSpec], work: Work) -> None:
+    """What langgraph does not check itself, read from what it compiled."""
+    graph = drawn(roles, work)
+    assert set(graph) == {START, END, *CODE, *roles}
+    assert nx.descendants(graph, START) == set(graph) - {START}
+    assert nx.ancestors(graph, END) == set(graph) - {END}
+    designer, critic = (
+        next(name for name, role in roles.items() if role.writes == key) for key in ("proposal", "critique")
+    )
+    for guard in ("gates", critic, "approval"):
+        without = graph.subgraph(set(graph) - {guard})
+        assert "train" not in nx.descendants(without, designer), f"a proposal reaches training around {guard}"
+    for cycle in nx.simple_cycles(graph):
+        assert {critic, "accept_or_roll_back"} & set(cycle), f"{cycle} passes no counter"
+    compiled = build(roles, work)
+    static = {source for source, _ in compiled.edges}
+    assert not static & set(compiled.branches), "a router with a static edge beside it runs both"
+
+
+def test_the_names_of_code_are_reserved() -> None:
+    assert set(RESERVED) == set(CODE)
+    assert len(CODE) + role_checks.MOST_ROLES == NODES_A_STAGE
+
+
+def test_the_shipped_roles_are_sound(work: Work) -> None:
+    assert_sound(SHIPPED, work)
+
+
+NAMES = ("alpha", "beta", "gamma")
+PLACES = (*SHIPPED, *NAMES, "evidence", "gates", "approval", "settle", "dataset")
+
+
+@st.composite
+def role_sets(draw: st.DrawFn) -> dict[str, RoleSpec]:
+    """The shipped roles with places of their own, and up to three more, anywhere."""
+    roles = {}
+    for name, role in SHIPPED.items():
+        after = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=2))
+        before = draw(st.lists(st.sampled_from(PLACES), max_size=1))
+        place = {"after": tuple(after), "before": tuple(before)} if draw(st.booleans()) else {}
+        enabled = draw(st.booleans()) if name in ("failure_analyst", "trainer") else True
+        roles[name] = role.model_copy(
+            update={"place": role.place.model_copy(update=place), "enabled": True} if enabled else {"enabled": False}
+        )
+    for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
+        place = {"after": draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=2))}
+        place["before"] = draw(st.lists(st.sampled_from(PLACES), max_size=2))
+        data = HISTORIAN | {"name": name, "writes": f"{name}_note", "place": place}
+        roles[name] = RoleSpec.model_validate(data)
+    return roles
+
+
+@given(every=role_sets())
+@settings(max_examples=400, deadline=None)
+def test_no_places_lead_around_the_gates_or_the_critic(work: Work, every: dict[str, RoleSpec]) -> None:
+    roles = without_disabled(every)
+    if set_errors(roles, every):
+        return
+    order = stage_order(roles)
+    assert_sound({name: roles[name] for name in order if name in roles}, work)
+
+
+@given(every=role_sets())
+@settings(max_examples=200, deadline=None)
+def test_every_set_has_an_order_or_a_cycle_that_is_named(every: dict[str, RoleSpec]) -> None:
+    roles = without_disabled(every)
+    try:
+        order = stage_order(roles)
+    except PlaceCycle as cycle:
+        first, *_, last = cycle.nodes
+        assert first == last
+        return
+    for name, role in roles.items():
+        assert all(order.index(other) < order.index(name) for other in role.place.after if other in order)
+        assert all(order.index(other) > order.index(name) for other in role.place.before if other in order)
+
+
+def test_the_order_depends_on_no_luck() -> None:
+    names = [*SHIPPED]
+    for seed in range(20):
+        shuffled = names[:]
+        random.Random(seed).shuffle(shuffled)
+        assert stage_order({name: SHIPPED[name] for name in shuffled}) == stage_order(SHIPPED)
+
+
+def settings_of(profile: Path, roles: Path, **changes: Any) -> RunSettings:
+    return RunSettings(environment="parity:Parity", profile=str(profile), roles=str(roles), **changes)
+
+
+def test_bad_roles_are_bad_input(tmp_path: Path, profile: Path) -> None:
+    write_role(tmp_path, "safety_critic", enabled=False)
+    with pytest.raises(SettingsError, match="no enabled role writes 'critique', which the loop needs"):
+        prepare(settings_of(profile, tmp_path))
+
+
+def test_the_set_of_roles_is_part_of_a_runs_identity(tmp_path: Path, profile: Path) -> None:
+    folder = with_historian(tmp_path / "roles")
+    before = prepare(settings_of(profile, folder)).identity["roles_sha256"]
+    (folder / "prompts" / "curriculum_historian.j2").write_text(HISTORIAN_PROMPT + "more")
+    assert prepare(settings_of(profile, folder)).identity["roles_sha256"] != before
+
+
+def test_a_python_roles_code_is_part_of_it_too(tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = tmp_path / "own_role_of_a_test.py"
+    code.write_text("def note(inputs):\n    return {'text': 'one'}\n")
+    data = {key: value for key, value in HISTORIAN.items() if key not in ("prompt", "output")}
+    write_role(
+        tmp_path / "roles",
+        "curriculum_historian",
+        **data | {"kind": "python", "entrypoint": "own_role_of_a_test:note", "output": "Note"},
+    )
+    before = prepare(settings_of(profile, tmp_path / "roles")).identity["roles_sha256"]
+    code.write_text(code.read_text().replace("one", "two"))
+    assert prepare(settings_of(profile, tmp_path / "roles")).identity["roles_sha256"] != before
+
+
+def test_settings_name_the_directory(tmp_path: Path, profile: Path) -> None:
+    folder = with_historian(tmp_path / "roles")
+    roles = prepare(settings_of(profile, folder)).roles
+    assert list(roles)[:3] == ["curriculum_historian", "failure_analyst", "config_designer"]
+    assert yaml.safe_load((folder / "config_designer.yaml").read_text()).keys() == {"inputs"}
