@@ -1,4 +1,4 @@
-"""Roles on SmolLM2-135M behind a real server: the contract of asking, and a bounded loop of tool calls before a word."""
+"""Roles on SmolLM2-135M behind a real server: the contract of asking, and tool calls within bounds before a word."""
 
 from __future__ import annotations
 
