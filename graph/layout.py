@@ -9,6 +9,10 @@ RESULT = "result.json"
 NO_SIGNAL = "no_signal.json"
 """In a stage that could teach nothing, in place of the worker's result."""
 
+NOTE_FILES = ("stages/*/notes/*.json", "stages/*/proposals/*/notes/*.json")
+"""What roles beside the four wrote, what their tools said before, and what that was made from."""
+ROLE_FILES = ("stages/*/answers/*.json", "stages/*/proposals/*/*.json", *NOTE_FILES)
+
 
 def stage_dir(stage: int) -> str:
     return f"stages/{stage:03d}"

@@ -26,7 +26,10 @@ from graph.prepare import prepare
 from graph.rundir import RunDir
 from graph.session import new_work
 from graph.settings import RunSettings, SettingsError
+from graph.state import RunState
+from graph.summary import token_table
 from graph.timing import Clock
+from graph.toolbox import evaluated
 from graph.work import Work
 
 SHIPPED = load_roles()
@@ -168,3 +171,22 @@ def test_settings_name_the_directory(tmp_path: Path, profile: Path) -> None:
     roles = prepare(settings_of(profile, folder)).roles
     assert list(roles)[:3] == ["curriculum_historian", "failure_analyst", "config_designer"]
     assert yaml.safe_load((folder / "config_designer.yaml").read_text()).keys() == {"inputs"}
+
+
+def test_tokens_of_notes_and_of_tools_are_booked_once(work: Work) -> None:
+    """Both lie in files, so that a resumed run counts nothing twice."""
+    before = token_table(work.run, [])
+    note = {"by": "curriculum_historian", "tokens": 7, "tool_calls": [{"tokens": 40}, {"tokens": 2}]}
+    for place in ("stages/001/notes", "stages/001/proposals/0/notes"):
+        work.run.write(f"{place}/curriculum_history.json", note)
+        work.run.write(f"{place}/curriculum_history.tools.json", {"results": {}, "tool_calls": [{"tokens": 100}]})
+        work.run.write(f"{place}/made_from.json", {"curriculum_history.json": "0"})
+    after = token_table(work.run, [])
+    assert after["roles"] - before["roles"] == 2 * 7
+    assert after["probes"] - before["probes"] == 2 * 142
+
+
+@pytest.mark.parametrize("sealed", ["test", "benchmark", "probe"])
+def test_a_runs_tools_evaluate_open_sets_alone(work: Work, sealed: str) -> None:
+    with pytest.raises(ValueError, match=f"the set '{sealed}' is sealed to roles"):
+        evaluated(work, RunState(stage=1), sealed)
