@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
@@ -19,7 +20,7 @@ from agents.structured import RoleFailure, ask, call, output_schema
 from envsim.api import Message
 from graph import layout, words
 from graph.state import RunState
-from graph.toolbox import called_before, dumped, may_call, tool_context, tool_log
+from graph.toolbox import called_before, dumped, may_call, rollouts_before, tool_context, tool_log
 from graph.work import Work, named_pointers
 from tools.registry import toolbox
 
@@ -48,20 +49,7 @@ def speak(
     checks = semantic_checks(work.environment, config, style=style, evidence=evidence, bounds=bounds)
     given = {name: inputs[name] for name in role.inputs}
     if role.entrypoint is not None:
-        function, plain = load_entrypoint(role.entrypoint), to_plain(given)
-        asked = {
-            "inputs": plain,
-            "schema": schema,
-            "role": role.model_dump(mode="json"),
-            "source": source_of(role.entrypoint),
-        }
-
-        def computed() -> dict[str, Any]:
-            with work.clock.span("roles"):
-                answer = call(function, role, plain, schema, role.output_type, checks, rule=rule)
-            return {"by": role.name, **answer.model_dump(mode="json")}
-
-        return recorded(work, file, role.name, asked, computed)
+        return recorded(work, file, role.name, *by_code(work, role, to_plain(given), schema, checks, rule))
     messages = render_messages(role, style, given | called_before(work, state, role, file))
     seed = work.seed(state["stage"], role.name, state["revision"])
     pointer = named_pointers(work, state).get(role.model) if isinstance(role.model, str) else None
@@ -76,35 +64,63 @@ def speak(
     def answer() -> dict[str, Any]:
         policies = {str(role.model): work.policy(pointer)} if pointer else {}
         model = chat_model(role.model, policies)
-        looked = Looked(messages, {}, 0)
+        looked = Looked(messages)
         with work.clock.span("roles"), work.reporter.bar(f"{role.name.replace('_', ' ')} speaks"):
             if may_call(role):
-                looked = look(work, state, role, tool_model(role.model, policies, seed=seed), messages)
-            answer = ask(
+                looked = look(work, state, role, file, tool_model(role.model, policies, seed=seed), messages)
+            given = ask(
                 model, role, looked.messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed
             )
-        told = answer.model_dump(mode="json")
+        told = given.model_dump(mode="json")
         return {"by": role.name, **told, **looked.record, "tokens": told["tokens"] + looked.tokens}
 
     return recorded(work, file, role.name, asked, answer)
 
 
+def by_code(  # noqa: PLR0917  what is called, then how its answer is read
+    work: Work,
+    role: RoleSpec,
+    inputs: dict[str, Any],
+    schema: dict[str, Any],
+    checks: Callable[[BaseModel], list[str]],
+    rule: Callable[[], BaseModel] | None,
+) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
+    """What decides the answer of a role of kind python, and how it is had."""
+    entrypoint = str(role.entrypoint)
+    asked = {
+        "inputs": inputs,
+        "schema": schema,
+        "role": role.model_dump(mode="json"),
+        "source": source_of(entrypoint),
+    }
+
+    def answer() -> dict[str, Any]:
+        with work.clock.span("roles"):
+            given = call(load_entrypoint(entrypoint), role, inputs, schema, role.output_type, checks, rule=rule)
+        return {"by": role.name, **given.model_dump(mode="json")}
+
+    return asked, answer
+
+
 class Looked(NamedTuple):
-    """A role that has used its tools: the conversation to answer from, what is kept of it, tokens that it wrote."""
+    """The conversation that a role answers from, what is kept of its tool calls, and the tokens that they took it."""
 
     messages: Sequence[Any]
-    record: dict[str, Any]
-    tokens: int
+    record: Mapping[str, Any] = MappingProxyType({})
+    tokens: int = 0
 
 
-def look(work: Work, state: RunState, role: RoleSpec, model: BaseChatModel, messages: Sequence[Message]) -> Looked:
-    """Let the role's model call its tools, within its limits."""
+def look(  # noqa: PLR0917  the visit, then who is asked what
+    work: Work, state: RunState, role: RoleSpec, file: str, model: BaseChatModel, messages: Sequence[Message]
+) -> Looked:
+    """Let the role's model call its tools, within what its limits leave after the calls before it spoke."""
     log = tool_log(work, state, role)
     limits = role.limits
+    left = limits.max_rollouts - rollouts_before(work, role, file)
     found = consult(
         model,
         messages,
-        toolbox(may_call(role), tool_context(work, state, role), log),
+        toolbox(may_call(role), tool_context(work, state, role, left), log),
         log,
         max_calls=limits.max_tool_calls,
         max_new_tokens=getattr(limits.max_new_tokens, work.profile.style),

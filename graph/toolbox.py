@@ -31,7 +31,7 @@ def tool_log(work: Work, state: RunState, role: RoleSpec) -> ToolLog:
     return ToolLog(tell=tell)
 
 
-def tool_context(work: Work, state: RunState, role: RoleSpec) -> ToolContext:
+def tool_context(work: Work, state: RunState, role: RoleSpec, max_rollouts: int) -> ToolContext:
     """What the role's tools may touch at its place in the stage, and nothing of a later one."""
     stage, current = state["stage"], state["current"]
     looks_back = part_of(work.roles, role.name) == "design"
@@ -49,7 +49,7 @@ def tool_context(work: Work, state: RunState, role: RoleSpec) -> ToolContext:
         failures=failures_path(work.run.path(layout.eval_dir(current["stage"])), "validation"),
         history=work.run.read(layout.in_stage(stage, "evidence.json"))["history"],
         evaluate=lambda name: evaluated(work, state, name),
-        max_rollouts=role.limits.max_rollouts,
+        max_rollouts=max_rollouts,
         progress=lambda *_: work.reporter.check(),
     )
 
@@ -79,7 +79,7 @@ def called_before(work: Work, state: RunState, role: RoleSpec, file: str) -> dic
 
     def make() -> dict[str, Any]:
         log = tool_log(work, state, role)
-        context = tool_context(work, state, role)
+        context = tool_context(work, state, role, role.limits.max_rollouts)
         tools = toolbox({call.tool for call in role.tools_before}, context, log)
         most = role.limits.max_result_characters
         with work.clock.span("roles"):
@@ -90,6 +90,13 @@ def called_before(work: Work, state: RunState, role: RoleSpec, file: str) -> dic
         return {"results": results, "tool_calls": dumped(log)}
 
     return {TOOL_RESULTS: work.run.once(layout.tool_results(file), inputs, make)["results"]}
+
+
+def rollouts_before(work: Work, role: RoleSpec, file: str) -> int:
+    """Answers of the policy that the role's fixed calls took."""
+    if not role.tools_before:
+        return 0
+    return sum(call.get("rollouts", 0) for call in work.run.read(layout.tool_results(file))["tool_calls"])
 
 
 def may_call(role: RoleSpec) -> list[str]:

@@ -48,6 +48,20 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
+    """What each role spoke with: its file's word, and the checkpoints that this means."""
+    seen: list[tuple[Any, list[str]]] = []
+    real = speaking.chat_model
+
+    def chat_model(spec: Any, policies: Any) -> Any:
+        seen.append((spec, [policy.ref.sha256 for policy in policies.values()]))
+        return real(spec, policies)
+
+    monkeypatch.setattr(speaking, "chat_model", chat_model)
+    return seen
+
+
+@pytest.fixture
 def start(tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """One run in this process, from its settings file on; with flags, that run goes on."""
     monkeypatch.setenv("PYTHONPATH", str(Path(role_sets.__file__).parent))
@@ -128,7 +142,11 @@ def judge() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def test_another_critic_an_approval_a_role_that_is_off_and_roles_that_are_code(
-    tmp_path: Path, start: Start, judge: tuple[str, list[dict[str, Any]]], prompts: list[tuple[str, str]]
+    tmp_path: Path,
+    start: Start,
+    judge: tuple[str, list[dict[str, Any]]],
+    prompts: list[tuple[str, str]],
+    models: list[tuple[Any, list[str]]],
 ) -> None:
     url, requests = judge
     folder = with_historian(tmp_path / "roles", model="base")
@@ -142,8 +160,19 @@ def test_another_critic_an_approval_a_role_that_is_off_and_roles_that_are_code(
     for name in functions:
         entry = {"name": name, "writes": f"said_{name}", "entrypoint": f"role_sets:{name}"}
         write_role(folder, name, **code_role | entry)
+    looker = HISTORIAN | {"name": "looker", "writes": "what_it_saw", "place": {"after": ["curriculum_historian"]}}
+    looker |= {"tools": ["read_history"], "limits": {"max_tool_calls": 2}}
+    write_role(folder, "looker", **looker)
     code, found = start(folder, gates=LOOSE)
     assert code == Exit.WAITING
+    # The historian speaks with the checkpoint that the run began with.
+    assert [shas for spec, shas in models if spec == "base"] == [
+        [yaml.safe_load(found.path("run.yaml").read_text())["start_sha256"]]
+    ]
+    calls = [event for event in found.events() if event["event"] == "tool" and event.get("role") == "looker"]
+    kept = found.read("stages/001/notes/what_it_saw.json")["tool_calls"]
+    assert [call["name"] for call in calls] == [call["name"] for call in kept]
+    assert 1 <= len(calls) <= 2
     [request] = requests
     assert request["model"] == "judge"
     assert found.read("stages/001/proposals/0/critique.json")["parsed"]["reason"] == APPROVAL["reason"]
