@@ -21,6 +21,7 @@ from agents.places import RESERVED, PlaceCycle, stage_order, without_disabled
 from agents.role_checks import set_errors
 from agents.roles import load_roles
 from agents.rolespec import RoleSpec
+from graph import inputs
 from graph.build import CODE, NODES_A_STAGE, build
 from graph.prepare import prepare
 from graph.rundir import RunDir
@@ -171,6 +172,52 @@ def test_settings_name_the_directory(tmp_path: Path, profile: Path) -> None:
     roles = prepare(settings_of(profile, folder)).roles
     assert list(roles)[:3] == ["curriculum_historian", "failure_analyst", "config_designer"]
     assert yaml.safe_load((folder / "config_designer.yaml").read_text()).keys() == {"inputs"}
+
+
+READERS = {
+    "first": {"before": ["config_designer"]},
+    "second": {"after": ["config_designer"], "before": ["gates"]},
+    "third": {"after": ["gates"], "before": ["safety_critic"]},
+    "fourth": {"after": ["safety_critic"], "before": ["approval"]},
+    "fifth": {"after": ["settle"]},
+}
+"""A role at every part of a stage."""
+
+
+def test_a_role_reads_what_was_said_before_it_in_its_round(
+    tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "read_evidence", lambda *_: None)
+    prompt = "{{ evidence.stage }}{{ gate_report }}{{ critique }}{{ conditions }}"
+    keys = ["evidence", "gate_report", "critique", "conditions"]
+    for name, place in READERS.items():
+        late = name in ("third", "fourth", "fifth")
+        data = HISTORIAN | {"name": name, "writes": f"{name}_note", "place": place, "prompt": f"{name}.j2"}
+        data["inputs"] = [*keys, *(["proposal", "first_note", "second_note"] if late else [])]
+        more = "{{ proposal.rationale }}{{ first_note }}{{ second_note }}" if late else ""
+        write_role(tmp_path / "roles", name, prompt + more, **data)
+    prepared = prepare(settings_of(profile, tmp_path / "roles"))
+    run = RunDir(tmp_path / "run")
+    work = new_work(prepared, run, Console(file=io.StringIO()), Clock())
+    order = [name for name in stage_order(prepared.roles) if name in READERS]
+    assert order == list(READERS)
+    run.write("initial.json", work.environment.default_config().model_dump(mode="json"))
+    run.write("stages/001/notes/first_note.json", {"parsed": {"trend": "flat"}})
+    for revision in (0, 1):
+        folder = f"stages/001/proposals/{revision}"
+        proposal = {"rationale": f"proposal {revision}", "changes": [], "predicted": {}}
+        run.write(f"{folder}/proposal.json", {"parsed": proposal})
+        run.write(f"{folder}/gates.json", {"passed": False, "findings": [], "probe": {}, "probe_tokens": revision})
+        critique = {"reason": f"critique {revision}", "verdict": "revise", "conditions": []}
+        run.write(f"{folder}/critique.json", {"parsed": critique})
+        run.write(f"{folder}/notes/second_note.json", {"parsed": {"trend": f"round {revision}"}})
+    state = RunState(stage=1, revision=1, review="revise", config="initial.json")
+    seen = {name: inputs.role_inputs(work, state, prepared.roles[name]) for name in READERS}
+    assert [one["gate_report"].probe_tokens for one in seen.values()] == [0, 0, 1, 1, 1]
+    assert [one["critique"].reason[-1] for one in seen.values()] == ["0", "0", "0", "1", "1"]
+    assert [one["proposal"] and one["proposal"].rationale[-1] for one in seen.values()] == [None, "1", "1", "1", "1"]
+    assert [one.get("first_note") for one in seen.values()] == [None, None, *[{"trend": "flat"}] * 3]
+    assert [one.get("second_note") for one in seen.values()] == [None, None, *[{"trend": "round 1"}] * 3]
 
 
 def test_tokens_of_notes_and_of_tools_are_booked_once(work: Work) -> None:
