@@ -12,25 +12,46 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from agents.places import stage_order
 from agents.roles import RoleError, load_roles, roles_hash
-from agents.rolespec import OUTPUTS, RoleSpec
+from agents.rolespec import NOTES, OUTPUTS, ExternalModel, RoleSpec
 from agents.schemas import Evidence, GateReport
 
-SCHEMAS: dict[str, type[BaseModel]] = {"Evidence": Evidence, **OUTPUTS, "GateReport": GateReport, "RoleSpec": RoleSpec}
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "Evidence": Evidence,
+    **OUTPUTS,
+    **NOTES,
+    "GateReport": GateReport,
+    "RoleSpec": RoleSpec,
+}
 
 
 def validate(directory: Path | None) -> int:
-    """Print the roles and their hash, or every fault."""
+    """Print the stage as the roles make it and their hash, or every fault."""
     try:
         roles = load_roles(directory)
     except RoleError as error:
         print(error, file=sys.stderr)
         return 2
-    for name, role in roles.items():
-        tools = f", tools {', '.join(role.tools)}" if role.tools else ""
-        print(f"{name}: {', '.join(role.inputs)} -> {role.writes}{tools}; on failure {role.on_failure}")
+    for node in stage_order(roles):
+        print(role_line(roles[node]) if node in roles else f"({node})")
     print(f"{len(roles)} roles are sound, sha256 {roles_hash(roles)}")
     return 0
+
+
+def role_line(role: RoleSpec) -> str:
+    """What a role reads, writes and may do, in one line."""
+    model = f"{role.model.name} at {role.model.base_url}" if isinstance(role.model, ExternalModel) else role.model
+    parts = [
+        f"{role.name}: {', '.join(role.inputs)} -> {role.writes}",
+        f"python {role.entrypoint}" if role.entrypoint else f"model {model}",
+        f"before it speaks {', '.join(call.tool for call in role.tools_before)}" if role.tools_before else "",
+        f"tools {', '.join(role.tools)}" if role.tools else "",
+        f"at most {role.limits.max_tool_calls} calls" if role.limits.max_tool_calls else "",
+        f"a person approves: {role.approval}" if role.approval != "never" else "",
+        f"on failure {role.on_failure}",
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 def schema(name: str | None) -> int:
@@ -43,8 +64,15 @@ def schema(name: str | None) -> int:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m agents", description="Role files and the roles' protocol.")
     commands = parser.add_subparsers(dest="command", required=True)
-    checking = commands.add_parser("validate", help="check role files")
-    checking.add_argument("directory", nargs="?", type=Path, help="a directory of role files; none = the shipped roles")
+    checking = commands.add_parser(
+        "validate", help="check role files and print a stage's nodes in their order, code in brackets"
+    )
+    checking.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        help="a directory laid over the shipped roles; none = the shipped roles alone",
+    )
     printing = commands.add_parser("schema", help="print the roles' protocol as JSON Schema")
     printing.add_argument("name", nargs="?", choices=sorted(SCHEMAS), help="one schema only")
     arguments = parser.parse_args(argv)

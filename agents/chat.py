@@ -1,6 +1,7 @@
 """A trainer Policy as a langchain chat model, so that roles run on the checkpoint and every tracer sees them.
 
 ``bind(response_schema=...)`` constrains the answer to a JSON Schema; ``finish_reason`` and token counts are filled.
+``bind_tools`` makes every answer a call of one of the tools, by constraint and not by training: any policy can do it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, convert_to_openai_messages
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_openai_messages
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
 from langchain_core.tools import BaseTool
-from pydantic import BaseModel, SkipValidation
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel, SecretStr, SkipValidation
 
+from agents import toolcalls
 from agents.parsing import parse_object
 from agents.rolespec import ExternalModel
 from envsim.api import Message
@@ -31,7 +35,8 @@ class CheckpointChatModel(BaseChatModel):
     """One policy behind langchain's chat interface.
 
     Call-time arguments (through ``bind`` or ``invoke``): ``response_schema`` (JSON Schema or None), ``max_new_tokens``,
-    ``temperature``, ``seed``. Stop sequences and tools are refused: the policy has neither.
+    ``temperature``, ``seed``, and ``tools`` (OpenAI descriptions) through ``bind_tools``. Stop sequences are refused:
+    the policy has none.
     """
 
     policy: SkipValidation[Any]
@@ -58,16 +63,20 @@ class CheckpointChatModel(BaseChatModel):
         max_new_tokens: int | None = None,
         temperature: float | None = None,
         seed: int | None = None,
+        tools: list[dict[str, Any]] | None = None,
         **kwargs: Any,
     ) -> ChatResult:
         if stop:
             raise ValueError(f"stop sequences {stop!r} are not supported; bound the answer by response_schema instead")
         if kwargs:
             raise ValueError(
-                f"unknown arguments {sorted(kwargs)}; known: response_schema, max_new_tokens, temperature, seed"
+                f"unknown arguments {sorted(kwargs)}; known: response_schema, max_new_tokens, temperature, seed, tools"
             )
+        asked = to_messages(messages)
+        if tools:
+            asked, response_schema = toolcalls.asked(asked, tools), toolcalls.schema(tools)
         [[completion]] = self.policy.generate(
-            [to_messages(messages)],
+            [asked],
             max_new_tokens=self.max_new_tokens if max_new_tokens is None else max_new_tokens,
             temperature=self.temperature if temperature is None else temperature,
             samples=1,
@@ -75,7 +84,7 @@ class CheckpointChatModel(BaseChatModel):
             schema=response_schema,
         )
         message = AIMessage(
-            content=completion.text,
+            **(toolcalls.read(completion.text, tools) if tools else {"content": completion.text}),
             response_metadata={"finish_reason": completion.finish_reason, "model_name": self.model_name},
             usage_metadata=UsageMetadata(
                 input_tokens=completion.prompt_tokens,
@@ -91,12 +100,19 @@ class CheckpointChatModel(BaseChatModel):
         self,
         tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
         *,
-        tool_choice: str | None = None,  # noqa: ARG002  langchain's signature
-        **kwargs: Any,  # noqa: ARG002
+        tool_choice: str | None = "required",
+        **kwargs: Any,
     ) -> Runnable[Any, AIMessage]:
-        """Refused: a checkpoint policy answers under a schema and calls no tools of its own."""
-        names = [getattr(tool, "name", str(tool)) for tool in tools]
-        raise NotImplementedError(f"{self._llm_type} cannot call tools {names}; let the graph call them")
+        """Every answer is a call of one of the tools; ``tool_choice`` must be ``required`` or ``any``.
+
+        An answer that is cut off or does not parse comes back with ``invalid_tool_calls``.
+        """
+        if tool_choice not in ("required", "any") or kwargs:
+            raise ValueError(
+                f"tool_choice {tool_choice!r} with {sorted(kwargs)} is not supported; a checkpoint that has tools must "
+                "call one: expected tool_choice 'required' and nothing else"
+            )
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
 
     def with_structured_output(
         self, schema: dict[str, Any] | type, *, include_raw: bool = False, **kwargs: Any
@@ -141,17 +157,55 @@ def chat_model(spec: ModelSpec, policies: Mapping[str, Policy]) -> BaseChatModel
     return CheckpointChatModel(policy=policies[spec], model_name=spec)
 
 
+def tool_model(spec: ModelSpec, policies: Mapping[str, Policy], *, seed: int = 0) -> BaseChatModel:
+    """The chat model that a role calls tools with: the server's own tool calling behind a URL, else by constraint.
+
+    Raises KeyError naming the models that this run has.
+    """
+    if not isinstance(spec, ExternalModel):
+        return chat_model(spec, policies)
+    return ChatOpenAI(
+        model=spec.name,
+        base_url=spec.base_url,
+        api_key=SecretStr(_key(spec)),
+        temperature=0.0,
+        top_p=1.0,
+        seed=seed,
+        timeout=600.0,
+        use_responses_api=False,
+    )
+
+
 def to_messages(messages: Sequence[BaseMessage]) -> list[Message]:
-    """langchain messages as role-and-content dicts. Raises ValueError for content that is not text."""
-    plain = []
-    for message in convert_to_openai_messages(messages):
-        assert isinstance(message, dict)
-        if not isinstance(message["content"], str):
-            raise ValueError(f"a checkpoint reads text only, got {type(message['content']).__name__} content")
-        plain.append({"role": message["role"], "content": message["content"]})
+    """langchain messages as role-and-content dicts, tool calls and their results as text.
+
+    Neighbours of one speaker become one message: not every chat template takes two. Raises ValueError for content that
+    is not text.
+    """
+    plain: list[Message] = []
+    for message in messages:
+        speaker, text = _spoken(message)
+        if plain and plain[-1]["role"] == speaker and speaker != "system":
+            plain[-1] = {"role": speaker, "content": f"{plain[-1]['content']}\n\n{text}"}
+        else:
+            plain.append({"role": speaker, "content": text})
     return plain
 
 
+def _spoken(message: BaseMessage) -> tuple[str, str]:
+    if not isinstance(message.content, str):
+        raise ValueError(f"a checkpoint reads text only, got {type(message.content).__name__} content")
+    if isinstance(message, ToolMessage):
+        return "user", f"{message.name} gave: {message.content}"
+    [data] = convert_to_openai_messages([message])
+    assert isinstance(data, dict)
+    calls = [toolcalls.written(call["name"], call["args"]) for call in getattr(message, "tool_calls", [])]
+    return data["role"], "\n".join([*([message.content] if message.content or not calls else []), *calls])
+
+
 def _external(spec: ExternalModel) -> BaseChatModel:
-    key = "none" if spec.api_key_file is None else Path(spec.api_key_file).read_text(encoding="utf-8").strip()
-    return CheckpointChatModel(policy=OpenAIPolicy(spec.base_url, spec.name, api_key=key), model_name=spec.name)
+    return CheckpointChatModel(policy=OpenAIPolicy(spec.base_url, spec.name, api_key=_key(spec)), model_name=spec.name)
+
+
+def _key(spec: ExternalModel) -> str:
+    return "none" if spec.api_key_file is None else Path(spec.api_key_file).read_text(encoding="utf-8").strip()

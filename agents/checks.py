@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agents.changes import change_errors
-from agents.schemas import Budget, Change, Critique, Diagnosis, Evidence, Proposal
+from agents.schemas import Budget, Change, Critique, Diagnosis, Evidence, Proposal, Written
 from agents.structured import NO_FAULT
 from envsim.api import Environment, Knob, Style
 
@@ -24,7 +24,7 @@ def semantic_checks(
     evidence: Evidence | None = None,
     bounds: Mapping[str, int] | None = None,
 ) -> Callable[[BaseModel], list[str]]:
-    """A ``validate`` for ``ask``: the errors of a parsed Diagnosis, Proposal, Critique or Budget.
+    """A ``validate`` for ``ask``: the errors of a parsed Diagnosis, Proposal, Critique or Budget; a note has none.
 
     Without ``evidence`` the cited ids are not checked, without ``bounds`` the steps are not.
     ``validate`` raises TypeError for another output.
@@ -45,6 +45,8 @@ def semantic_checks(
                 return errors
             case Budget():
                 return _budget_errors(answer, bounds)
+            case Written():
+                return []
             case _:
                 raise TypeError(f"no checks are known for {type(answer).__name__}")
 

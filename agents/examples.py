@@ -35,12 +35,11 @@ class Keyed(dict[str, Any]):
         raise KeyError(key)
 
 
-def example_inputs(writes: str, *, later: bool) -> dict[str, Any]:
-    """Every input by name, as plain data, for the role that writes ``writes``.
+def example_inputs(*, looks_back: bool, later: bool) -> dict[str, Any]:
+    """Every input by name, as plain data, for a role that looks back at the last round's gates, or at this one's.
 
     Early there is no history, no failure and no proposal, and what may be null is null; ``later`` all of it is there.
     """
-    looks_back = writes in ("diagnosis", "proposal")
     knob = {"value": 0.5, "low": 0.0, "high": 1.0, "up": 0.6, "down": 0.4}
     critique = Critique(reason="too hard", verdict="revise", conditions=CHANGES)
     return {

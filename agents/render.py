@@ -1,8 +1,8 @@
 """Role inputs -> messages. Prompts are Jinja2 files in a sandbox in which an undefined variable is an error.
 
-A template is one file and its variables equal the role's declared inputs; ``template_errors`` checks it when roles are
-loaded and renders both styles with example inputs, so that no prompt fails for the first time in the middle of a run.
-Values reach a template as plain JSON.
+A template is one file and its variables equal the role's declared inputs, and ``tools`` where it has results of tools
+to read. Both are checked when roles are loaded, and both styles are rendered with example inputs, so that no prompt
+fails for the first time in the middle of a run. Values reach a template as plain JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from jinja2.sandbox import SandboxedEnvironment
 from pydantic import BaseModel
 
 from agents.examples import example_inputs
-from agents.rolespec import STYLES, RoleSpec
+from agents.notes import example_note
+from agents.places import part_of
+from agents.rolespec import STYLES, TOOL_RESULTS, PromptFiles, RoleSpec
 from agents.teacher import percent, percent5
 from envsim.api import Message, Style
 from envsim.documents import DocumentError, read_text
@@ -39,13 +41,14 @@ RENDER_FAULTS = (
 def render_messages(role: RoleSpec, style: Style, inputs: Mapping[str, Any]) -> list[Message]:
     """The system message (left out if it renders empty) and the user message of one role.
 
-    ``inputs`` must hold exactly the role's declared inputs, as pydantic models or plain JSON.
+    ``inputs`` must hold exactly the role's declared inputs, as pydantic models or plain JSON, and the texts of its
+    ``tools_before`` by name under ``tools`` if it has any.
     Raises ValueError naming the role and the input that is missing, undeclared, or unknown to a template.
     """
-    missing = sorted(set(role.inputs) - set(inputs))
-    extra = sorted(set(inputs) - set(role.inputs))
+    missing = sorted(set(role.variables) - set(inputs))
+    extra = sorted(set(inputs) - set(role.variables))
     if missing or extra:
-        msg = f"role {role.name!r}: inputs missing {missing}, not declared {extra}; it declares {list(role.inputs)}"
+        msg = f"role {role.name!r}: inputs missing {missing}, not declared {extra}; it declares {list(role.variables)}"
         raise ValueError(msg)
     values = {name: to_plain(value) for name, value in inputs.items()}
     try:
@@ -57,7 +60,8 @@ def render_messages(role: RoleSpec, style: Style, inputs: Mapping[str, Any]) -> 
 def _messages(role: RoleSpec, style: Style, values: Mapping[str, Any]) -> list[Message]:
     environment = _environment(tuple(role.prompt_directories(style)))
     messages = []
-    for kind, file in (("system", role.prompt.system), ("user", role.prompt.user)):
+    prompt = asked_by(role)
+    for kind, file in prompt.files:
         try:
             text = environment.get_template(file).render(values).strip()
         except TemplateNotFound as error:
@@ -67,20 +71,48 @@ def _messages(role: RoleSpec, style: Style, values: Mapping[str, Any]) -> list[M
         if text:
             messages.append({"role": kind, "content": text})
     if not messages or messages[-1]["role"] != "user":
-        raise ValueError(f"prompt {style}/{role.prompt.user} renders empty; it must ask something")
+        raise ValueError(f"prompt {style}/{prompt.user} renders empty; it must ask something")
     return messages
 
 
+def asked_by(role: RoleSpec) -> PromptFiles:
+    """The prompt of a role that is asked by one."""
+    if role.prompt is None:
+        raise ValueError(f"role {role.name!r} has no prompt; it is of kind {role.kind}")
+    return role.prompt
+
+
 def template_errors(role: RoleSpec) -> list[str]:
-    """What is wrong with the role's templates: unreadable, not Jinja2, other variables than the declared inputs, or not
-    to be rendered with inputs such as a run gives."""
-    return [line for style in STYLES for line in _written_errors(role, style) or _rendered_errors(role, style)]
+    """What can be seen of the role's templates on their own: unreadable, not Jinja2, other variables than declared."""
+    return [line for style in STYLES for line in _written_errors(role, style)]
+
+
+def rendering_errors(roles: Mapping[str, RoleSpec], name: str) -> list[str]:
+    """What goes wrong when a role's templates are rendered with inputs such as a run gives at its place."""
+    return [] if roles[name].prompt is None else [line for style in STYLES for line in _rendered(roles, name, style)]
+
+
+def stray_prompts(folder: Path, roles: Mapping[str, RoleSpec]) -> list[str]:
+    """Templates of a user's directory that no role asks with: most likely a typing error."""
+    used = {file for role in roles.values() if role.prompt is not None for _, file in role.prompt.files}
+    known = {"prompts", *(f"prompts/{style}" for style in STYLES)}
+    errors = []
+    for path in sorted((folder / "prompts").rglob("*")):
+        place = path.relative_to(folder)
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if place.parent.as_posix() not in known:
+            errors.append(f"{place}: would not be read; prompts lie in {' or '.join(sorted(known))}")
+        elif path.suffix == ".j2" and path.name not in used:
+            errors.append(f"{place}: no role has a prompt of this name; known: {', '.join(sorted(used))}")
+    return errors
 
 
 def _written_errors(role: RoleSpec, style: Style) -> list[str]:
     """What can be seen without rendering."""
     used: set[str] = set()
-    for file in (role.prompt.system, role.prompt.user):
+    prompt = asked_by(role)
+    for _, file in prompt.files:
         try:
             used |= _variables(role, style, file)
         except TemplateSyntaxError as error:
@@ -90,11 +122,15 @@ def _written_errors(role: RoleSpec, style: Style) -> list[str]:
         except (RecursionError, MemoryError, SyntaxError, ValueError) as error:
             # Nested deeper than the compiler goes, or a number of thousands of digits.
             return [f"prompt {style}/{file}: cannot be compiled: {error or type(error).__name__}"]
-    where = f"prompt {style}/{role.prompt.user}"
+    where = f"prompt {style}/{prompt.user}"
     unknown = [
         f"{where}: uses {name!r}, which the role does not declare; add it to inputs or remove it"
-        for name in sorted(used - set(role.inputs))
+        for name in sorted(used - set(role.variables) - {TOOL_RESULTS})
     ]
+    if TOOL_RESULTS in used and not role.tools_before:
+        unknown.append(f"{where}: uses {TOOL_RESULTS!r}, but the role has no tools_before whose results it could read")
+    if role.tools_before and TOOL_RESULTS not in used:
+        unknown.append(f"{where}: does not use {TOOL_RESULTS!r}, the results of tools_before; use them or remove it")
     return unknown + [
         f"{where}: does not use the declared input {name!r}; use it or remove it from inputs"
         for name in sorted(set(role.inputs) - used)
@@ -118,17 +154,32 @@ def _variables(role: RoleSpec, style: Style, file: str) -> set[str]:
     return meta.find_undeclared_variables(tree)
 
 
-def _rendered_errors(role: RoleSpec, style: Style) -> list[str]:
+def _rendered(roles: Mapping[str, RoleSpec], name: str, style: Style) -> list[str]:
     """What rendering with example inputs raises, early in a run and later."""
+    role = roles[name]
+    looks_back = part_of(roles, name) in ("design", "proposed")
     for later in (False, True):
-        examples = example_inputs(role.writes, later=later)
-        values = {name: examples[name] for name in role.inputs if name in examples}
+        examples = example_inputs(looks_back=looks_back, later=later) | _example_notes(roles, later=later)
+        values = {key: examples[key] for key in role.inputs}
+        if role.tools_before:
+            values[TOOL_RESULTS] = {call.key: "{}" for call in role.tools_before}
         try:
             _messages(role, style, values)
         except ValueError as error:
             when = "of a later round" if later else "of a first round"
-            return [f"{error}; rendered with example inputs {when}"]
+            null = [key for key in role.inputs if examples[key] is None]
+            hint = f", in which {' and '.join(null)} {'are' if len(null) > 1 else 'is'} null" if null else ""
+            return [f"{error}; rendered with example inputs {when}{hint}"]
     return []
+
+
+def _example_notes(roles: Mapping[str, RoleSpec], *, later: bool) -> dict[str, Any]:
+    """The notes of all roles by key; early, one whose role may be skipped is null."""
+    return {
+        role.writes: example_note(role.output_type) if later or role.on_failure != "skip" else None
+        for role in roles.values()
+        if role.writes_note
+    }
 
 
 def to_plain(value: Any) -> Any:

@@ -150,6 +150,16 @@ class Budget(Frozen):
         return value
 
 
+class Written(Frozen):
+    """What a role beside the four writes. It has no schema version: its form stands in its role's file."""
+
+
+class Note(Written):
+    """The shipped form of a note: one text."""
+
+    text: str = Field(max_length=600)
+
+
 class GateFinding(Frozen):
     """One gate's word on one proposal: its figure, its threshold and why."""
 

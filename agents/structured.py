@@ -2,21 +2,24 @@
 
 Nothing that a model writes reaches the run unless it parsed, validated and passed the semantic checks; whatever it
 writes, ``ask`` returns a RoleAnswer or raises RoleFailure (``on_failure: stop``). Every attempt is kept in the answer.
+``call`` does the same for a role that is a function, which gets no second try.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, SerializeAsAny, ValidationError
 
+from agents.entrypoints import Entrypoint
 from agents.parsing import AnswerError, parse_object
 from agents.rolespec import RoleSpec
-from agents.schemas import Frozen
+from agents.schemas import Frozen, Written
 from envsim.api import Environment, Message, Style
 
 T = TypeVar("T", bound=BaseModel)
@@ -34,7 +37,7 @@ class RoleFailure(RuntimeError):
     def __init__(self, role: str, errors: Sequence[str], raw: str) -> None:
         super().__init__(
             f"role {role!r} gave no usable answer: {'; '.join(errors)}. "
-            "Read the raw answer in the role's log, or set on_failure: rule"
+            "Read the raw answer in the role's log, or let on_failure be rule, for a note skip"
         )
         self.role = role
         self.errors = list(errors)
@@ -52,7 +55,8 @@ class Attempt(Frozen):
 
 
 class RoleAnswer(Frozen, Generic[T]):
-    """What came of asking a role. ``fallback`` says that ``parsed`` is the rule's answer and not the model's."""
+    """What came of asking a role. ``fallback`` says that ``parsed`` is the rule's answer and not the model's, or None
+    where no rule answers for a note."""
 
     role: str
     parsed: SerializeAsAny[T] | None
@@ -85,6 +89,8 @@ def output_schema(
     schema: dict[str, Any] = _inline(whole, whole.get("$defs", {}))
     fields: dict[str, Any] = schema["properties"]
     fields.pop("schema_version", None)
+    if issubclass(output, Written):
+        return _closed(fields)
     if output.__name__ == "Diagnosis":
         fields["dominant_fault"] = {"type": "string", "enum": [*environment.outcomes, NO_FAULT]}
         fields["cells"] = _by_cell(environment, fields["cells"]["additionalProperties"])
@@ -103,7 +109,7 @@ def output_schema(
 def ask(  # noqa: PLR0917  what is asked, then how
     model: BaseChatModel,
     role: RoleSpec,
-    messages: Sequence[Message],
+    messages: Sequence[Message | BaseMessage],
     schema: dict[str, Any],
     output: type[T],
     validate: Validate[T],
@@ -119,7 +125,7 @@ def ask(  # noqa: PLR0917  what is asked, then how
     Raises RoleFailure if every attempt failed and the policy is ``stop``. Errors of the back end itself propagate.
     """
     attempts: list[Attempt] = []
-    conversation = list(messages)
+    conversation: list[Message | BaseMessage] = list(messages)
     max_new_tokens = getattr(role.limits.max_new_tokens, style)
     for number in range(role.limits.max_repairs + 1):
         reply = model.bind(
@@ -133,6 +139,39 @@ def ask(  # noqa: PLR0917  what is asked, then how
         if parsed is not None:
             return _answer(role, parsed, attempts, fallback=False)
         conversation = [*messages, *_repair(attempt, style)]
+    return _without_answer(role, attempts, rule)
+
+
+def call(  # noqa: PLR0917  what is called, then with what
+    function: Entrypoint,
+    role: RoleSpec,
+    inputs: Mapping[str, Any],
+    schema: dict[str, Any],
+    output: type[T],
+    validate: Validate[T],
+    *,
+    rule: Callable[[], T] | None = None,
+) -> RoleAnswer[T]:
+    """The validated answer of a role of kind python, or the rule's. ``inputs`` are plain data.
+
+    What the function raises is told as the error of its one attempt. Raises RoleFailure if the policy is ``stop``.
+    """
+    parsed, raw, errors = None, "", list[str]()
+    try:
+        raw = json.dumps(dict(function(inputs)), ensure_ascii=False, allow_nan=False)
+    except Exception as error:
+        errors = [f"{role.entrypoint} raised {type(error).__name__}: {error}"]
+    else:
+        parsed, errors = read_answer(raw, schema, output, validate)
+    shown = raw.encode("utf-8", "replace").decode("utf-8")
+    attempts = [Attempt(raw=shown, finish_reason="stop", input_tokens=0, output_tokens=0, errors=errors)]
+    if parsed is not None:
+        return _answer(role, parsed, attempts, fallback=False)
+    return _without_answer(role, attempts, rule)
+
+
+def _without_answer(role: RoleSpec, attempts: list[Attempt], rule: Callable[[], T] | None) -> RoleAnswer[T]:
+    """What the role's failure policy makes of attempts that all failed."""
     last = attempts[-1]
     if role.on_failure == "stop":
         raise RoleFailure(role.name, last.errors, last.raw)

@@ -1,6 +1,6 @@
-"""The topology: nodes of code and one node a role, built from the role files.
+"""The topology: nodes of code and one node a role, in the order that the role files come to.
 
-START -> baseline -> settle -> dataset -> train -> evaluate -> accept_or_roll_back
+With the shipped roles: START -> baseline -> settle -> dataset -> train -> evaluate -> accept_or_roll_back
       -> [evidence -> analyst -> designer -> gates -> critic -> (designer | approval) -> settle -> trainer -> dataset..]
       -> report -> END.
 """
@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 from langgraph.graph import END, START, StateGraph
 
+from agents.places import stage_order
+from agents.role_checks import MOST_ROLES
 from agents.rolespec import RoleSpec
-from graph import nodes, review
+from graph import nodes, notes, review
 from graph.state import RunState
 from graph.work import Work
 
@@ -44,31 +46,30 @@ SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
     "critique": review.criticise,
     "budget": review.budget,
 }
-NODES_A_STAGE = len(CODE) + len(SPEAKERS)
+"""What a node of a role does by the state key that it writes; every other key is a note's."""
+NODES_A_STAGE = len(CODE) + MOST_ROLES
 
 
 def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
-    """The graph, not compiled. ``roles`` are in the order of their places, as ``load_roles`` gives them."""
+    """The graph, not compiled. ``roles`` are enabled and have passed every check, as ``load_roles`` gives them."""
     graph: StateGraph[RunState] = StateGraph(RunState)
     for name, node in CODE.items():
         graph.add_node(name, tracked(name, work, _bind(node, work)), metadata={"kind": "code"})
     for name, role in roles.items():
-        speaker = _bind_role(SPEAKERS[role.writes], work, role)
+        speaker = _bind_role(SPEAKERS.get(role.writes, notes.note), work, role)
         metadata = {"kind": "role", "role": name, "description": role.description}
         graph.add_node(name, tracked(name, work, speaker), metadata=metadata)
-    names = list(roles)
+    order = stage_order(roles)
+    following = dict(pairwise(order))
     designer, critic = (_writer(roles, key) for key in ("proposal", "critique"))
-    place_of_designer, place_of_critic = names.index(designer), names.index(critic)
-    before = names[: place_of_designer + 1]
-    between = names[place_of_designer + 1 : place_of_critic + 1]
-    after = names[place_of_critic + 1 :]
+    for source, target in following.items():
+        if source not in (critic, "settle"):
+            graph.add_edge(source, target)
+    graph.add_conditional_edges(critic, after_critic, {"revise": designer, "go on": following[critic]})
+    graph.add_conditional_edges("settle", after_settle, {"designed": following["settle"], "initial": "dataset"})
     chain(graph, [START, "baseline", "settle"])
-    chain(graph, [*after, "dataset", "train", "evaluate", "accept_or_roll_back"])
-    chain(graph, ["evidence", *before, "gates", *between])
-    chain(graph, ["approval", "settle"])
+    chain(graph, ["dataset", "train", "evaluate", "accept_or_roll_back"])
     chain(graph, ["report", END])
-    graph.add_conditional_edges(critic, after_critic, {"revise": designer, "go on": "approval"})
-    graph.add_conditional_edges("settle", after_settle, {"designed": after[0], "initial": "dataset"})
     graph.add_conditional_edges(
         "accept_or_roll_back", lambda state: after_stage(state, work), {"next stage": "evidence", "done": "report"}
     )

@@ -9,6 +9,10 @@ RESULT = "result.json"
 NO_SIGNAL = "no_signal.json"
 """In a stage that could teach nothing, in place of the worker's result."""
 
+NOTE_FILES = ("stages/*/notes/*.json", "stages/*/proposals/*/notes/*.json")
+"""What roles beside the four wrote, what their tools said before, and what that was made from."""
+ROLE_FILES = ("stages/*/answers/*.json", "stages/*/proposals/*/*.json", *NOTE_FILES)
+
 
 def stage_dir(stage: int) -> str:
     return f"stages/{stage:03d}"
@@ -26,6 +30,11 @@ def in_round(stage: int, revision: int, file: str) -> str:
 def failed(answer: str) -> str:
     """What a role said that stopped the run, beside the place of the answer that it did not give."""
     return f"{answer.removesuffix('.json')}.failed.json"
+
+
+def tool_results(answer: str) -> str:
+    """What a role's tools said before it spoke, beside its answer."""
+    return f"{answer.removesuffix('.json')}.tools.json"
 
 
 def probe_file(stage: int, config_hash: str) -> str:

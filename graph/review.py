@@ -1,5 +1,7 @@
 """The nodes of a designed stage: evidence, the four roles, the gates between them, and a person's approval.
 
+Without an analyst the rule diagnoses; without a trainer role the profile's budget holds.
+
 A critic may add conditions and may reject; it can never lift a gate. Whatever is sent back more often than the run
 allows leaves the stage on the last accepted configuration.
 """
@@ -7,16 +9,16 @@ allows leaves the stage on the last accepted configuration.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from langgraph.types import interrupt
 
 from agents import teacher
 from agents.rolespec import RoleSpec
-from agents.schemas import Budget, Critique, Diagnosis, Evidence, GateReport, Proposal
+from agents.schemas import Budget, Critique
 from graph import layout, words
 from graph.evidence import evidence_of
 from graph.gating import gate_report
+from graph.inputs import read_evidence, read_gates, role_inputs, written_by
 from graph.proposing import propose_with
 from graph.speaking import parsed, speak
 from graph.state import Review, RunState
@@ -30,6 +32,10 @@ def evidence(state: RunState, work: Work) -> RunState:
     found = evidence_of(work, state)
     work.run.write(layout.in_stage(stage, "evidence.json"), found.model_dump(mode="json"))
     work.reporter.event("evidence", stage=stage, valid=found.macro_valid)
+    if written_by(work, "diagnosis") is None:
+        ruled = teacher.diagnose(found).model_dump(mode="json")
+        work.run.write(layout.in_stage(stage, "diagnosis.json"), ruled)
+        work.reporter.say("rule for the failure analyst", words.answer(ruled), by="rule", tokens=0)
     return RunState()
 
 
@@ -154,52 +160,3 @@ def budget(state: RunState, work: Work, role: RoleSpec) -> RunState:
         layout.in_stage(stage, "budget.json"), Budget.model_validate(answer["parsed"]).model_dump(mode="json")
     )
     return RunState()
-
-
-def role_inputs(work: Work, state: RunState, role: RoleSpec) -> dict[str, Any]:
-    """What a role may read at its place, and nothing of a later one: a node that runs again must see the same.
-
-    Designer and analyst look back at the previous round's gates and critique, critic and trainer at this round's gates.
-    """
-    stage, revision = state["stage"], state["revision"]
-    looks_back = role.writes in ("diagnosis", "proposal")
-    critique = read_critique(work, stage, revision - 1)
-    return {
-        "evidence": read_evidence(work, stage),
-        "knobs": work.environment.knobs(work.config(state["config"])),
-        "bounds": {"steps_low": work.profile.bounds.min_steps, "steps_high": work.profile.bounds.max_steps},
-        "diagnosis": None if role.writes == "diagnosis" else read_diagnosis(work, stage),
-        "proposal": None if looks_back else reviewed_proposal(work, state),
-        "gate_report": read_gates(work, stage, revision - 1 if looks_back else revision),
-        "critique": critique,
-        "conditions": list(critique.conditions) if critique else [],
-    }
-
-
-def reviewed_proposal(work: Work, state: RunState) -> Proposal:
-    """This round's proposal; one without changes if there is none or it was rejected."""
-    answer = work.run.read_if_there(layout.in_round(state["stage"], state["revision"], "proposal.json"))
-    if state["review"] == "reject" or answer is None or answer["parsed"] is None:
-        return Proposal(
-            rationale="no proposal; the last accepted configuration is used again", changes=[], predicted={}
-        )
-    return Proposal.model_validate(answer["parsed"])
-
-
-def read_evidence(work: Work, stage: int) -> Evidence:
-    return Evidence.model_validate(work.run.read(layout.in_stage(stage, "evidence.json")))
-
-
-def read_diagnosis(work: Work, stage: int) -> Diagnosis | None:
-    found = work.run.read_if_there(layout.in_stage(stage, "diagnosis.json"))
-    return None if found is None else Diagnosis.model_validate(found)
-
-
-def read_gates(work: Work, stage: int, revision: int) -> GateReport | None:
-    found = work.run.read_if_there(layout.in_round(stage, revision, "gates.json"))
-    return None if found is None else GateReport.model_validate(found)
-
-
-def read_critique(work: Work, stage: int, revision: int) -> Critique | None:
-    found = work.run.read_if_there(layout.in_round(stage, revision, "critique.json"))
-    return None if found is None else Critique.model_validate(found["parsed"])

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel
 
-from agents.chat import chat_model
+from agents.chat import chat_model, tool_model
 from agents.checks import semantic_checks
-from agents.render import render_messages
+from agents.consulting import consult
+from agents.entrypoints import load_entrypoint, source_of
+from agents.render import render_messages, to_plain
 from agents.rolespec import RoleSpec
 from agents.schemas import Evidence
-from agents.structured import RoleFailure, ask, output_schema
+from agents.structured import RoleFailure, ask, call, output_schema
+from envsim.api import Message
 from graph import layout, words
 from graph.state import RunState
+from graph.toolbox import called_before, dumped, may_call, rollouts_before, tool_context, tool_log
 from graph.work import Work, named_pointers
+from tools.registry import toolbox
 
 
 def speak(
@@ -27,19 +34,23 @@ def speak(
     *,
     config: Any,
     evidence: Evidence,
-    rule: Callable[[], BaseModel],
+    rule: Callable[[], BaseModel] | None,
     bounds: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The role's recorded answer: RoleAnswer as JSON, and who gave it in ``by``.
 
-    ``config`` is the configuration that the answer's paths belong to. Raises RoleFailure under ``on_failure: stop``.
+    ``config`` is the configuration that the answer's paths belong to; ``rule`` is None for a note. Raises RoleFailure
+    under ``on_failure: stop``.
     """
     style = work.profile.style
     role = capped(role, work.profile.roles.max_new_tokens)
-    messages = render_messages(role, style, {name: inputs[name] for name in role.inputs})
     ids = [failure.id for failure in evidence.failures]
     schema = output_schema(role.output_type, work.environment, config, style=style, evidence_ids=ids, bounds=bounds)
     checks = semantic_checks(work.environment, config, style=style, evidence=evidence, bounds=bounds)
+    given = {name: inputs[name] for name in role.inputs}
+    if role.entrypoint is not None:
+        return recorded(work, file, role.name, *by_code(work, role, to_plain(given), schema, checks, rule))
+    messages = render_messages(role, style, given | called_before(work, state, role, file))
     seed = work.seed(state["stage"], role.name, state["revision"])
     pointer = named_pointers(work, state).get(role.model) if isinstance(role.model, str) else None
     asked = {
@@ -53,11 +64,69 @@ def speak(
     def answer() -> dict[str, Any]:
         policies = {str(role.model): work.policy(pointer)} if pointer else {}
         model = chat_model(role.model, policies)
+        looked = Looked(messages)
         with work.clock.span("roles"), work.reporter.bar(f"{role.name.replace('_', ' ')} speaks"):
-            given = ask(model, role, messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed)
-        return {"by": role.name, **given.model_dump(mode="json")}
+            if may_call(role):
+                looked = look(work, state, role, file, tool_model(role.model, policies, seed=seed), messages)
+            given = ask(
+                model, role, looked.messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed
+            )
+        told = given.model_dump(mode="json")
+        return {"by": role.name, **told, **looked.record, "tokens": told["tokens"] + looked.tokens}
 
     return recorded(work, file, role.name, asked, answer)
+
+
+def by_code(  # noqa: PLR0917  what is called, then how its answer is read
+    work: Work,
+    role: RoleSpec,
+    inputs: dict[str, Any],
+    schema: dict[str, Any],
+    checks: Callable[[BaseModel], list[str]],
+    rule: Callable[[], BaseModel] | None,
+) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
+    """What decides the answer of a role of kind python, and how it is had."""
+    entrypoint = str(role.entrypoint)
+    asked = {
+        "inputs": inputs,
+        "schema": schema,
+        "role": role.model_dump(mode="json"),
+        "source": source_of(entrypoint),
+    }
+
+    def answer() -> dict[str, Any]:
+        with work.clock.span("roles"):
+            given = call(load_entrypoint(entrypoint), role, inputs, schema, role.output_type, checks, rule=rule)
+        return {"by": role.name, **given.model_dump(mode="json")}
+
+    return asked, answer
+
+
+class Looked(NamedTuple):
+    """The conversation that a role answers from, what is kept of its tool calls, and the tokens that they took it."""
+
+    messages: Sequence[Any]
+    record: Mapping[str, Any] = MappingProxyType({})
+    tokens: int = 0
+
+
+def look(  # noqa: PLR0917  the visit, then who is asked what
+    work: Work, state: RunState, role: RoleSpec, file: str, model: BaseChatModel, messages: Sequence[Message]
+) -> Looked:
+    """Let the role's model call its tools, within what its limits leave after the calls before it spoke."""
+    log = tool_log(work, state, role)
+    limits = role.limits
+    left = limits.max_rollouts - rollouts_before(work, role, file)
+    found = consult(
+        model,
+        messages,
+        toolbox(may_call(role), tool_context(work, state, role, left), log),
+        log,
+        max_calls=limits.max_tool_calls,
+        max_new_tokens=getattr(limits.max_new_tokens, work.profile.style),
+        most_characters=limits.max_result_characters,
+    )
+    return Looked(found.messages, {"tool_calls": dumped(log)}, found.tokens)
 
 
 def capped(role: RoleSpec, most: int) -> RoleSpec:

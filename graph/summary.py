@@ -123,11 +123,16 @@ def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]
     reports = _whole(run, "**/eval/*.eval.json")
     probes = _whole(run, "stages/*/probes/[!m]*.json")
     choices = _whole(run, "stages/*/selection/*/candidates.eval.json")
+    spoken = [one for pattern in layout.ROLE_FILES for one in _whole(run, pattern)]
+    tools = sum(call["tokens"] for one in spoken for call in one.get("tool_calls", []))
+    notes = sum(one["tokens"] for pattern in layout.NOTE_FILES for one in _whole(run, pattern) if "by" in one)
     return {
         "training": sum(stage["training"]["generated_tokens"] for stage in stages),
         "evaluation": sum(report["generated_tokens"] for report in reports),
-        "probes": sum(probe["tokens"] for probe in probes) + sum(choice["generated_tokens"] for choice in choices),
-        "roles": sum(said["tokens"] for stage in stages for said in answers(stage)),
+        "probes": sum(probe["tokens"] for probe in probes)
+        + sum(choice["generated_tokens"] for choice in choices)
+        + tools,
+        "roles": sum(said["tokens"] for stage in stages for said in answers(stage)) + notes,
     }
 
 

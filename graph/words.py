@@ -45,6 +45,8 @@ def answer(parsed: dict[str, Any] | None) -> str:
     if "verdict" in parsed:
         conditions = ", ".join(change(one) for one in parsed["conditions"])
         return f"{parsed['verdict']}: {parsed['reason']}" + (f" [{conditions}]" if conditions else "")
+    if "steps" not in parsed:
+        return "; ".join(f"{name}: {value}" for name, value in parsed.items())
     return f"{parsed['steps']} steps, learning rate x{parsed['learning_rate_scale']:g}: {parsed['reason']}"
 
 

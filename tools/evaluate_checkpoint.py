@@ -1,19 +1,15 @@
-"""Evaluate a checkpoint on a frozen set that roles may see."""
+"""Evaluate the current checkpoint on a frozen set that roles may see."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from langchain_core.tools import StructuredTool
 from pydantic import Field
 
-from envsim.api import Environment, Instance, Style
+from tools.context import ToolContext
 from tools.log import Frozen, ToolLog, ToolResult, logged_tool
-from trainer.evaluate import evaluate
-from trainer.policy import Policy
-from trainer.spec import EvalReport, GenerationSettings
+from trainer.spec import EvalReport
 
 
 class EvaluateArgs(Frozen):
@@ -22,37 +18,14 @@ class EvaluateArgs(Frozen):
     set: Literal["validation", "anchor"] = Field("validation", description="which frozen set")
 
 
-def evaluate_checkpoint_tool(
-    log: ToolLog,
-    *,
-    environment: Environment,
-    policy: Policy,
-    model_sha256: str,
-    instances: Callable[[str], Sequence[Instance]],
-    style: Style,
-    generation: GenerationSettings,
-    directory: Path,
-    seed: int = 0,
-) -> StructuredTool:
-    """The tool over fixed dependencies. ``instances`` gives the instances of a set by its name.
+def evaluate_checkpoint_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
+    """The tool over the run's evaluations, which are made once and then read.
 
     The result holds aggregates only: by cell n, valid, optimal and, for the validation set, outcomes.
     """
 
     def call(args: EvaluateArgs) -> ToolResult:
-        report = evaluate(
-            policy,
-            environment,
-            instances(args.set),
-            set_name=args.set,
-            model_sha256=model_sha256,
-            style=style,
-            generation=generation,
-            directory=directory,
-            seed=seed,
-            keep_failures=args.set == "validation",
-        )
-        return ToolResult(aggregates(report, outcomes=args.set == "validation"), tokens=report.generated_tokens)
+        return ToolResult(aggregates(context.evaluate(args.set), outcomes=args.set == "validation"))
 
     return logged_tool(
         log,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.tools import StructuredTool
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Frozen(BaseModel):
@@ -25,26 +25,40 @@ class ToolCall(Frozen):
     result_sha256: str
     seconds: float
     tokens: int
+    """Tokens that the policy generated for it."""
+    rollouts: int = Field(0, exclude_if=lambda n: n == 0)
+    """Answers of the policy that it took."""
     error: str | None = None
 
 
 @dataclass
 class ToolLog:
-    """The calls of one run, in order."""
+    """The calls of one visit or of one run, in order. ``tell`` hears of each when it is over."""
 
     calls: list[ToolCall] = field(default_factory=list)
+    tell: Callable[[ToolCall], None] | None = None
+
+    def add(self, call: ToolCall) -> None:
+        self.calls.append(call)
+        if self.tell is not None:
+            self.tell(call)
 
     def tokens(self) -> int:
         """Generated tokens of all calls."""
         return sum(call.tokens for call in self.calls)
 
+    def rollouts(self) -> int:
+        """Answers of the policy that all calls took."""
+        return sum(call.rollouts for call in self.calls)
+
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool's function gives back: plain JSON, and the tokens that it generated."""
+    """What a tool's function gives back: plain JSON, the tokens that it generated, and the answers that they made."""
 
     data: dict[str, Any]
     tokens: int = 0
+    rollouts: int = 0
 
 
 def logged_tool(
@@ -77,16 +91,21 @@ def logged_tool(
             raise
         finally:
             text = json.dumps(result.data, sort_keys=True, allow_nan=False)
-            log.calls.append(
+            log.add(
                 ToolCall(
                     name=name,
                     args=request.model_dump(mode="json"),
-                    result_sha256=hashlib.sha256(text.encode()).hexdigest(),
+                    result_sha256=sha256(text),
                     seconds=time.monotonic() - started,
                     tokens=result.tokens,
+                    rollouts=result.rollouts,
                     error=error,
                 )
             )
         return text
 
     return StructuredTool.from_function(func=run, name=name, description=description, args_schema=args)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from langchain_core.tools import StructuredTool
 from pydantic import Field
 
-from envsim.api import Environment, EnvsimError
+from envsim.api import EnvsimError
+from tools.context import ToolContext
 from tools.log import Frozen, ToolLog, ToolResult, logged_tool
 
 
@@ -19,15 +17,15 @@ class MeasureArgs(Frozen):
     n: int = Field(64, ge=1, le=512, description="number of instances to generate")
 
 
-def measure_config_tool(
-    log: ToolLog, *, environment: Environment, config: Callable[[], Any], seed: int
-) -> StructuredTool:
-    """The tool over fixed dependencies. ``config`` gives the configuration that the values are set on."""
+def measure_config_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
+    """The tool over the last accepted configuration."""
 
     def call(args: MeasureArgs) -> ToolResult:
-        changed = environment.with_values(config(), args.values)
-        measured = environment.generate(changed, args.n, seed, split="probe").measurement
-        return ToolResult(measured.model_dump(mode="json"))
+        changed = context.environment.with_values(context.config, args.values)
+        drawn = context.environment.generate(
+            changed, args.n, context.seed, split="probe", progress=context.progress
+        ).measurement
+        return ToolResult(drawn.model_dump(mode="json"))
 
     return logged_tool(
         log,

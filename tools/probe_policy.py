@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from langchain_core.tools import StructuredTool
 from pydantic import Field
 
 from envsim.api import Environment, EnvsimError, Instance, Progress, Style
+from tools.context import OverBudget, ToolContext
 from tools.log import Frozen, ToolLog, ToolResult, logged_tool
 from trainer.policy import Policy
 from trainer.spec import GenerationSettings
@@ -47,7 +47,7 @@ class ProbeArgs(Frozen):
     """Arguments of the tool."""
 
     values: dict[str, float] = Field({}, description="knobs to set on the current configuration, by path")
-    n: int = Field(32, ge=1, le=256, description="number of tasks")
+    n: int = Field(16, ge=1, le=256, description="number of tasks")
 
 
 def probe(
@@ -86,24 +86,32 @@ def probe(
     return ProbeResult(tasks=tasks, tokens=tokens)
 
 
-def probe_policy_tool(
-    log: ToolLog,
-    *,
-    environment: Environment,
-    policy: Policy,
-    config: Callable[[], Any],
-    style: Style,
-    generation: GenerationSettings,
-    samples: int,
-    seed: int,
-) -> StructuredTool:
-    """The tool over fixed dependencies. ``config`` gives the configuration that the values are set on."""
+def probe_policy_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
+    """The tool over the last accepted configuration and the current policy, within what the role may ask for."""
+    environment = context.environment
 
     def call(args: ProbeArgs) -> ToolResult:
-        changed = environment.with_values(config(), args.values)
-        drawn = environment.generate(changed, args.n, seed, split="probe").instances
-        result = probe(environment, policy, drawn, style=style, generation=generation, samples=samples, seed=seed)
-        return ToolResult({"success": result.by_cell(), "n": args.n, "samples": samples}, tokens=result.tokens)
+        rollouts = args.n * context.samples
+        left = context.max_rollouts - log.rollouts()
+        if rollouts > left:
+            raise OverBudget(
+                f"{args.n} tasks with {context.samples} answers each are {rollouts}, of {context.max_rollouts} "
+                f"answers {left} are left; expected n up to {left // context.samples}"
+            )
+        changed = environment.with_values(context.config, args.values)
+        drawn = environment.generate(changed, args.n, context.seed, split="probe", progress=context.progress).instances
+        result = probe(
+            environment,
+            context.policy(),
+            drawn,
+            style=context.style,
+            generation=context.generation,
+            samples=context.samples,
+            seed=context.seed,
+            progress=context.progress,
+        )
+        found = {"success": result.by_cell(), "n": args.n, "samples": context.samples}
+        return ToolResult(found, tokens=result.tokens, rollouts=rollouts)
 
     return logged_tool(
         log,
@@ -111,5 +119,5 @@ def probe_policy_tool(
         description="Success of the current policy by cell on tasks drawn from the configuration with these values.",
         args=ProbeArgs,
         call=call,
-        refusals=(EnvsimError,),
+        refusals=(EnvsimError, OverBudget),
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from agents_fakes import ScriptedPolicy
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_openai import ChatOpenAI
 
-from agents.chat import CheckpointChatModel, chat_model, to_messages
+from agents.chat import CheckpointChatModel, chat_model, to_messages, tool_model
 from agents.rolespec import ExternalModel
 from agents.schemas import Budget
 
@@ -84,8 +86,8 @@ def test_what_a_policy_cannot_do_is_refused() -> None:
         model.invoke("x", stop=["a"])
     with pytest.raises(ValueError, match=r"unknown arguments \['top_p'\]"):
         model.invoke("x", top_p=0.5)
-    with pytest.raises(NotImplementedError, match="let the graph call them"):
-        model.bind_tools([Budget])
+    with pytest.raises(ValueError, match="expected tool_choice 'required'"):
+        model.bind_tools([Budget], tool_choice="auto")
     with pytest.raises(ValueError, match="text only"):
         to_messages([HumanMessage([{"type": "image_url", "image_url": {"url": "data:,"}}])])
 
@@ -98,3 +100,50 @@ def test_a_models_name_is_resolved() -> None:
     external = chat_model(ExternalModel(base_url="http://127.0.0.1:9/v1", name="other"), policies)
     assert isinstance(external, CheckpointChatModel)
     assert external.model_name == "other"
+
+
+CALL = {"tool": "Budget", "arguments": {"reason": "r", "steps": 20, "learning_rate_scale": 1.0}}
+
+
+def test_tools_are_called_by_constraint() -> None:
+    policy = ScriptedPolicy([json.dumps(CALL)])
+    message = CheckpointChatModel(policy=policy).bind_tools([Budget]).invoke("set it")
+    [call] = message.tool_calls
+    assert (call["name"], call["args"]) == ("Budget", CALL["arguments"])
+    assert message.content == ""
+    asked = policy.calls[0]
+    assert asked["schema"]["anyOf"][0]["properties"]["tool"] == {"type": "string", "enum": ["Budget"]}
+    assert asked["prompts"][0][-1]["content"].startswith("set it\n\nTools:\n- Budget: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("no", "there is no JSON object"),
+        ('{"tool": "Budget"}', 'expected {"tool": name, "arguments": {...}}'),
+        ('{"tool": 1, "arguments": {}}', 'expected {"tool": name'),
+        ('{"tool": "Budget", "arguments": []}', "arguments: expected an object, got list"),
+    ],
+)
+def test_what_is_no_call_comes_back_as_such(text: str, error: str) -> None:
+    message = CheckpointChatModel(policy=ScriptedPolicy([text])).bind_tools([Budget]).invoke("x")
+    assert message.tool_calls == []
+    assert error in str(message.invalid_tool_calls[0]["error"])
+    assert message.text == text
+
+
+def test_calls_and_results_are_read_as_text_and_no_speaker_comes_twice() -> None:
+    call = AIMessage("", tool_calls=[{"name": "look", "args": {"n": 1}, "id": "7"}])
+    conversation = [SystemMessage("s"), HumanMessage("a"), call, ToolMessage("[]", tool_call_id="7", name="look")]
+    assert to_messages([*conversation, HumanMessage("b")]) == [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": '{"tool":"look","arguments":{"n":1}}'},
+        {"role": "user", "content": "look gave: []\n\nb"},
+    ]
+
+
+def test_tools_behind_a_url_are_called_the_servers_own_way() -> None:
+    spec = ExternalModel(base_url="http://127.0.0.1:9/v1", name="other")
+    assert isinstance(tool_model(spec, {}), ChatOpenAI)
+    assert isinstance(tool_model("base", {"base": ScriptedPolicy(["x"])}), CheckpointChatModel)

@@ -10,8 +10,13 @@ import pytest
 import yaml
 
 from agents.__main__ import main
+from agents.examples import example_inputs
+from agents.places import stage_order
+from agents.render import render_messages
+from agents.role_checks import MOST_ROLES
 from agents.roles import RoleError, load_roles, roles_hash
-from agents.rolespec import PACKAGE, RoleSpec
+from agents.rolespec import PACKAGE, ExternalModel, RoleSpec
+from envsim.api import Message, Style
 
 
 @pytest.fixture
@@ -61,10 +66,10 @@ def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]
         ("trainer", {"name": "Trainer One"}, "String should match pattern"),
         ("trainer", {"name": "coach"}, "differs from the file name; call the file coach.yaml"),
         ("trainer", {"schema_version": 2}, "schema_version: Input should be 1, got 2"),
-        ("trainer", {"kind": "shell"}, "kind: Input should be 'llm', got 'shell'"),
+        ("trainer", {"kind": "shell"}, "kind: Input should be 'llm' or 'python', got 'shell'"),
         ("trainer", {"model": "gpt"}, "got 'gpt'"),
         ("trainer", {"model": {"base_url": "ftp://x", "name": "m"}}, "got 'ftp://x'"),
-        ("trainer", {"on_failure": "ignore"}, "on_failure: Input should be 'rule' or 'stop', got 'ignore'"),
+        ("trainer", {"on_failure": "ignore"}, "on_failure: Input should be 'rule', 'stop' or 'skip', got 'ignore'"),
         ("trainer", {"approval": "maybe"}, "got 'maybe'"),
         (
             "trainer",
@@ -79,12 +84,48 @@ def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]
         ("trainer", {"tools": ["launch_stag"]}, "unknown tool 'launch_stag'; did you mean 'launch_stage'"),
         ("trainer", {"prompt": {"system": "no.system.j2", "user": "trainer.user.j2"}}, "no.system.j2: no such file"),
         ("trainer", {"place": {"after": ["safety_critc"]}}, "'safety_critc'; did you mean 'safety_critic'"),
-        ("trainer", {"place": {"after": ["gates"]}}, "nothing that writes 'critique' stands between 'gates' and it"),
-        ("safety_critic", {"place": {"after": ["config_designer"]}}, "nothing that writes 'critique' stands between"),
         ("failure_analyst", {"place": {"after": ["trainer"]}}, "wait for one another"),
-        ("failure_analyst", {"enabled": False}, "unknown or disabled node 'failure_analyst'"),
-        ("safety_critic", {"enabled": False}, "unknown or disabled node 'safety_critic'"),
-        ("trainer", {"enabled": False}, "no enabled role writes 'budget'"),
+        (
+            "safety_critic",
+            {"enabled": False},
+            "no enabled role writes 'critique', which the loop needs; safety_critic would, but enabled is false there",
+        ),
+        ("config_designer", {"enabled": False}, "no enabled role writes 'proposal', which the loop needs"),
+        ("safety_critic", {"kind": "python", "entrypoint": "json:dumps"}, "could approve blindly; expected llm"),
+        ("safety_critic", {"inputs": ["evidence", "proposal"]}, "a critic must read 'gate_report'"),
+        ("safety_critic", {"inputs": ["evidence", "gate_report"]}, "a critic must read 'proposal'"),
+        ("safety_critic", {"on_failure": "skip"}, "the stage needs what writes 'critique'; expected rule or stop"),
+        ("safety_critic", {"place": {"before": ["gates"]}}, "safety_critic -> gates"),
+        ("trainer", {"place": {"before": ["safety_critic"]}}, "wait for one another"),
+        ("trainer", {"place": {"after": ["evaluate"]}}, "'evaluate' is outside of where roles speak"),
+        ("trainer", {"place": {"after": ["dataset"]}}, "'dataset' is outside of where roles speak"),
+        ("trainer", {"place": {"before": ["evidence"]}}, "'evidence' is outside of where roles speak"),
+        ("trainer", {"place": {"after": ["trainer"]}}, "names the role itself"),
+        ("trainer", {"place": {"after": []}}, "place.after: Tuple should have at least 1 item"),
+        ("trainer", {"place": {"routes": {"approve": "x"}}}, "a role does not route, code does by gates and critic"),
+        ("trainer", {"approval": "always"}, "on a role that speaks after the approval has no effect"),
+        ("trainer", {"max_repairs": 1}, "max_repairs: unknown key; it belongs under 'limits'"),
+        ("trainer", {"limits": {"tools": []}}, "limits.tools: unknown key; it belongs at the top of the file"),
+        ("trainer", {"entrypoint": "json:dumps"}, "only a role of kind python has one"),
+        ("trainer", {"model": {"name": "m"}}, "model.base_url: missing"),
+        ("safety_critic", {"tools": ["launch_stage"]}, "'launch_stage' is only for the role that writes budget"),
+        ("safety_critic", {"tools": ["read_history"]}, "'read_history' could never be called; expected 1 to 16"),
+        ("safety_critic", {"limits": {"max_tool_calls": 2}}, "tools lists none to be called"),
+        ("safety_critic", {"tools": ["read_history"] * 2, "limits": {"max_tool_calls": 1}}, "is listed twice"),
+        ("trainer", {"tools_before": [{"tool": "launch_stage"}]}, "it cannot be called before; list it in tools"),
+        ("trainer", {"tools_before": [{"tool": "read_histry"}]}, "unknown tool 'read_histry'; did you mean"),
+        ("trainer", {"tools_before": [{"tool": "read_history"}] * 2}, "two results are called 'read_history'"),
+        (
+            "trainer",
+            {"tools_before": [{"tool": "read_history", "args": {"lats": 1}}]},
+            "read_history: args.lats: unknown key; did you mean 'last'",
+        ),
+        (
+            "trainer",
+            {"tools_before": [{"tool": "read_history", "args": {"last": 0}}]},
+            "read_history: args.last: Input should be greater than or equal to 1, got 0",
+        ),
+        ("trainer", {"tools_before": [{"tool": "read_history"}]}, "does not use 'tools', the results of tools_before"),
         ("config_designer", {"place": {"after": ["evidence"]}}, "nobody placed before it writes 'diagnosis'"),
     ],
 )
@@ -94,9 +135,242 @@ def test_a_fault_is_refused(folder: Path, role: str, changes: dict[str, Any], ex
 
 
 def test_a_missing_key_is_named(folder: Path) -> None:
-    file = folder / "trainer.yaml"
-    file.write_text(file.read_text().replace("writes: budget\n", ""))
-    assert "trainer.yaml: writes: missing" in faults(folder)
+    (folder / "coach.yaml").write_text("name: coach\ndescription: x\n")
+    text = faults(folder)
+    for key in ("inputs", "writes", "output", "place"):
+        assert f"coach.yaml: {key}: missing" in text
+
+
+HISTORIAN = {
+    "name": "historian",
+    "description": "Says what the stages did.",
+    "prompt": "historian.j2",
+    "inputs": ["evidence"],
+    "writes": "history",
+    "output": {
+        "trend": {"type": "choice", "choices": ["rising", "flat", "falling"]},
+        "lesson": {"type": "text", "max_length": 80},
+    },
+    "place": {"before": ["config_designer"]},
+    "on_failure": "skip",
+}
+
+
+def new_role(folder: Path, text: str = "{{ evidence.history | json }}", **changes: Any) -> None:
+    """A directory of no more than the one role and its one prompt."""
+    (folder / "prompts").mkdir(parents=True)
+    (folder / "historian.yaml").write_text(yaml.safe_dump(HISTORIAN | changes))
+    (folder / "prompts" / "historian.j2").write_text(text)
+
+
+def test_a_new_role_needs_one_yaml_and_one_prompt(tmp_path: Path) -> None:
+    new_role(tmp_path)
+    roles = load_roles(tmp_path)
+    order = ["historian", "failure_analyst", "config_designer", "safety_critic", "trainer"]
+    assert list(roles) == order
+    role = roles["historian"]
+    assert [message["role"] for message in example_messages(role, "compact")] == ["user"]
+    assert example_messages(role, "compact") == example_messages(role, "full")
+    note = role.output_type.model_validate({"trend": "flat", "lesson": "x"}, strict=True)
+    assert note.model_dump() == {"trend": "flat", "lesson": "x"}
+
+
+def example_messages(role: RoleSpec, style: Style) -> list[Message]:
+    return render_messages(role, style, {"evidence": example_inputs(looks_back=True, later=True)["evidence"]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"writes": "proposal"}, "'proposal' is a key of the loop and no place for a note"),
+        ({"writes": "tools"}, "'tools' is a key of the loop"),
+        ({"writes": "Big Key"}, "writes: String should match pattern"),
+        ({"on_failure": "rule"}, "no rule can write a note in the role's place; expected skip"),
+        ({"output": "Not"}, "unknown output 'Not'; did you mean 'Note'"),
+        ({"output": {}}, "a form without fields"),
+        ({"output": {f"f{i}": {"type": "boolean"} for i in range(13)}}, "13 fields, at most 12"),
+        ({"output": {"verdict": {"type": "boolean"}}}, "cannot be called 'verdict'"),
+        ({"output": {"copy": {"type": "boolean"}}}, "cannot be called 'copy'"),
+        ({"output": {"A b": {"type": "boolean"}}}, "output.A b.[key]: String should match pattern"),
+        ({"output": {"a": {"type": "txt"}}}, "output.a: Input tag 'txt' found using 'type' does not match"),
+        ({"output": {"a": {}}}, "output.a: Unable to extract tag using discriminator 'type'"),
+        ({"output": {"a": {"type": "text", "max_lenght": 3}}}, "unknown key; did you mean 'max_length'"),
+        ({"output": {"a": {"type": "text", "max_length": 9999}}}, "output.a.max_length: Input should be less"),
+        ({"output": {"a": {"type": "choice", "choices": ["x", "x"]}}}, "a choice is written twice"),
+        ({"output": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}}, "minimum 3 exceeds maximum 2"),
+        ({"output": {"a": {"type": "number", "minimum": float("nan"), "maximum": 2}}}, "output.a.minimum"),
+        ({"inputs": ["evidence", "history"]}, "'history' is what the role itself writes"),
+        ({"prompt": None}, "prompt: missing, a role of kind llm is asked by one"),
+        ({"prompt": "../x.j2"}, "prompt.user: String should match pattern"),
+        ({"prompt": "histrian.j2"}, "histrian.j2: no such file"),
+        ({"kind": "python"}, "prompt: a role of kind python has none"),
+        ({"place": {"after": ["safety_critic"], "before": ["config_designer"]}}, "wait for one another"),
+        ({"inputs": ["evidence", "proposal"]}, "does not use the declared input 'proposal'"),
+    ],
+)
+def test_a_fault_of_a_new_role_is_refused(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    new_role(tmp_path, **changes)
+    assert expected in faults(tmp_path)
+
+
+def test_a_role_reads_only_what_was_written_before_it(tmp_path: Path) -> None:
+    new_role(tmp_path, text="{{ evidence.stage }} {{ proposal.rationale }}", inputs=["evidence", "proposal"])
+    assert "nobody placed before it writes 'proposal'; 'config_designer' does" in faults(tmp_path)
+
+
+def read_by_the_trainer(folder: Path, prompt: str) -> None:
+    (folder / "trainer.yaml").write_text("inputs: [evidence, proposal, bounds, history]\n")
+    (folder / "prompts" / "trainer.user.j2").write_text(f"{TRAINER} {prompt}")
+
+
+def test_a_note_is_read_by_a_role_that_declares_it(tmp_path: Path) -> None:
+    new_role(tmp_path)
+    read_by_the_trainer(tmp_path, "{% if history %}{{ history.trend }}{% endif %}")
+    assert load_roles(tmp_path)["trainer"].inputs[-1] == "history"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("{{ history.trend }}", "has no attribute 'trend'; rendered with example inputs of a first round, in which"),
+        ("{% if history %}{{ history.tend }}{% endif %}", "has no attribute 'tend'; rendered with example inputs of a"),
+    ],
+)
+def test_a_template_that_expects_more_of_a_note_is_refused(tmp_path: Path, prompt: str, expected: str) -> None:
+    new_role(tmp_path)
+    read_by_the_trainer(tmp_path, prompt)
+    assert expected in faults(tmp_path)
+
+
+def test_a_note_that_nobody_writes_is_refused(tmp_path: Path) -> None:
+    new_role(tmp_path, enabled=False)
+    read_by_the_trainer(tmp_path, "{{ history }}")
+    assert "'history' is written by historian, which is not enabled" in faults(tmp_path)
+    (tmp_path / "historian.yaml").unlink()
+    assert "unknown input 'history'" in faults(tmp_path)
+
+
+def test_a_place_after_its_reader_is_refused(tmp_path: Path) -> None:
+    new_role(tmp_path, place={"after": ["trainer"]})
+    read_by_the_trainer(tmp_path, "{{ history }}")
+    assert "nobody placed before it writes 'history'; 'historian' does, so write place: {after: [historian]}" in faults(
+        tmp_path
+    )
+
+
+@pytest.mark.parametrize("name", ["failure_analyst", "trainer"])
+def test_a_role_that_the_loop_can_do_without_is_turned_off(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.yaml").write_text("enabled: false\n")
+    assert name not in load_roles(tmp_path)
+
+
+def test_whoever_stood_beside_a_role_that_is_off_moves_up(tmp_path: Path) -> None:
+    new_role(tmp_path, place={"after": ["failure_analyst"]})
+    (tmp_path / "failure_analyst.yaml").write_text("enabled: false\n")
+    roles = load_roles(tmp_path)
+    assert next(iter(roles)) == "historian"
+    assert roles["historian"].place.after == ("evidence",)
+
+
+def test_a_shipped_role_is_changed_by_what_differs(tmp_path: Path, roles: dict[str, RoleSpec]) -> None:
+    model = {"base_url": "http://localhost:8000/v1", "name": "judge"}
+    (tmp_path / "safety_critic.yaml").write_text(yaml.safe_dump({"model": model, "limits": {"max_repairs": 1}}))
+    changed = load_roles(tmp_path)
+    assert list(changed) == list(roles)
+    critic, shipped = changed["safety_critic"], roles["safety_critic"]
+    assert critic.model == ExternalModel(**model)
+    assert critic.limits == shipped.limits.model_copy(update={"max_repairs": 1})
+    for name in ("failure_analyst", "config_designer", "trainer"):
+        assert changed[name].model_dump() == roles[name].model_dump()
+    assert roles_hash(changed) != roles_hash(roles)
+
+
+def test_a_place_never_leads_around_the_gates_or_the_critic(tmp_path: Path) -> None:
+    for name, after in (("trainer", "evidence"), ("safety_critic", "evidence")):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"place": {"after": [after]}}))
+    order = stage_order(load_roles(tmp_path))
+    wanted = ["config_designer", "gates", "safety_critic", "approval", "settle", "trainer", "dataset"]
+    assert [name for name in order if name in wanted] == wanted
+
+
+def test_a_critic_may_be_replaced_by_one_that_reads(tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "judge.j2").write_text("{{ proposal.rationale }} {{ gate_report.passed }}")
+    (tmp_path / "safety_critic.yaml").write_text("enabled: false\n")
+    judge = {"name": "judge", "description": "Judges.", "prompt": "judge.j2", "inputs": ["proposal", "gate_report"]}
+    judge |= {"writes": "critique", "output": "Critique", "place": {"after": ["evidence"]}, "model": "base"}
+    (tmp_path / "judge.yaml").write_text(yaml.safe_dump(judge))
+    order = stage_order(load_roles(tmp_path))
+    assert order[order.index("gates") : order.index("approval")] == ["gates", "judge"]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "expected"),
+    [
+        ("no_such_module:f", "importing 'no_such_module' failed: ModuleNotFoundError"),
+        ("json:dupms", "'json' has nothing of that name, expected a function"),
+        ("json:JSONDecoder", "'json' has type, expected a function"),
+        ("json:detect_encoding", None),
+        ("operator:add", "'operator' has builtin_function_or_method, expected a function"),
+        ("shutil:copy", "takes ['src', 'dst'], expected one argument"),
+        ("nonsense", "entrypoint: String should match pattern"),
+        (None, "entrypoint: missing, expected package.module:function"),
+    ],
+)
+def test_an_entrypoint_is_looked_up(tmp_path: Path, entrypoint: str | None, expected: str | None) -> None:
+    data = {name: value for name, value in HISTORIAN.items() if name != "prompt"} | {"kind": "python"}
+    (tmp_path / "historian.yaml").write_text(yaml.safe_dump(data | {"entrypoint": entrypoint}))
+    if expected is None:
+        assert load_roles(tmp_path)["historian"].entrypoint == entrypoint
+    else:
+        assert expected in faults(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("coach.yml", "coach.yml: would not be read; role files end in .yaml"),
+        ("prompts/full/trainer.usr.j2", "prompts/full/trainer.usr.j2: no role has a prompt of this name"),
+        ("prompts/ful/trainer.user.j2", "prompts/ful/trainer.user.j2: would not be read; prompts lie in"),
+    ],
+)
+def test_a_file_that_nobody_would_read_is_refused(tmp_path: Path, file: str, expected: str) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("x")
+    (tmp_path / "prompts").mkdir(exist_ok=True)
+    assert expected in faults(tmp_path)
+
+
+def test_an_empty_directory_is_most_likely_the_wrong_one(tmp_path: Path) -> None:
+    assert "no *.yaml file and no prompts/ in it" in faults(tmp_path)
+
+
+def test_too_many_roles_are_refused(tmp_path: Path) -> None:
+    new_role(tmp_path)
+    for number in range(MOST_ROLES):
+        data = HISTORIAN | {"name": f"h{number}", "writes": f"w{number}"}
+        (tmp_path / f"h{number}.yaml").write_text(yaml.safe_dump(data))
+    assert f"{MOST_ROLES + 5} roles are enabled, at most {MOST_ROLES}" in faults(tmp_path)
+
+
+def test_results_of_tools_are_read_in_the_template(tmp_path: Path) -> None:
+    new_role(
+        tmp_path,
+        text="{{ evidence.stage }} {{ tools.past }}",
+        tools_before=[{"tool": "read_history", "name": "past"}],
+    )
+    role = load_roles(tmp_path)["historian"]
+    inputs = {"evidence": example_inputs(looks_back=True, later=True)["evidence"], "tools": {"past": "{}"}}
+    assert render_messages(role, "full", inputs)[0]["content"].endswith(" {}")
+    (tmp_path / "prompts" / "historian.j2").write_text("{{ evidence.stage }} {{ tools.pst }}")
+    assert "has no attribute 'pst'" in faults(tmp_path)
+
+
+def test_every_model_of_a_role_file_is_strict() -> None:
+    """No key is dropped silently, wherever it stands."""
+    definitions = RoleSpec.model_json_schema()["$defs"] | {"RoleSpec": RoleSpec.model_json_schema()}
+    assert len(definitions) > 10
+    assert [name for name, part in definitions.items() if part.get("additionalProperties") is not False] == []
 
 
 def test_a_key_written_twice_is_refused(folder: Path) -> None:

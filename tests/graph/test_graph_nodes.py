@@ -20,7 +20,7 @@ from agents.gates import g8_calibration
 from agents.structured import RoleFailure
 from envsim.api import YieldError
 from envsim.documents import DocumentError
-from graph import gating, nodes, review, tasks
+from graph import gating, inputs, nodes, review, tasks
 from graph.acceptance import Comparison, Judgement
 from graph.drive import drive
 from graph.prepare import prepare
@@ -71,13 +71,13 @@ def test_a_damaged_budget_is_the_profiles_again(work: Work) -> None:
 
 def test_the_analyst_does_not_read_the_diagnosis_that_it_gives(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash may have cut it, and the analyst gives it again."""
-    monkeypatch.setattr(review, "read_evidence", lambda *_: None)
+    monkeypatch.setattr(inputs, "read_evidence", lambda *_: None)
     work.run.write("initial.json", ParityConfig().model_dump())
     work.run.path("stages/001").mkdir(parents=True)
     work.run.path("stages/001/diagnosis.json").write_text('{"summary"')
-    assert review.role_inputs(work, state(1), work.roles["failure_analyst"])["diagnosis"] is None
+    assert inputs.role_inputs(work, state(1), work.roles["failure_analyst"])["diagnosis"] is None
     with pytest.raises(DocumentError, match=r"diagnosis\.json"):
-        review.role_inputs(work, state(1), work.roles["config_designer"])
+        inputs.role_inputs(work, state(1), work.roles["config_designer"])
 
 
 @pytest.mark.parametrize("approved", [True, False])
@@ -127,7 +127,7 @@ def test_a_rejection_ends_with_its_stage(work: Work, monkeypatch: pytest.MonkeyP
     rejected = RunState(**{**rejected, "current": pointer(0), "champion": pointer(0)})
     following = decided(work, monkeypatch, rejected)
     assert (following["stage"], following["revision"]) == (2, 0)
-    assert review.reviewed_proposal(work, following).rationale == "more noise"
+    assert inputs.reviewed_proposal(work, following).rationale == "more noise"
 
 
 def test_a_proposal_that_cannot_be_generated_is_replaced_by_the_accepted_configuration(work: Work) -> None:

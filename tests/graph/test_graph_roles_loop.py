@@ -1,0 +1,242 @@
+"""Tiny whole runs with roles of a user: notes, another critic, an approval, roles that are off, tools before a word."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import role_sets
+import yaml
+from role_sets import HISTORIAN, with_historian, write_role
+
+from envsim.api import Message
+from graph import run, speaking
+from graph.exits import Exit
+from graph.rundir import RunDir
+
+pytestmark = pytest.mark.loop
+
+Start = Callable[..., tuple[int, RunDir]]
+
+LOOSE = {
+    "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
+    "g3": {"max_trivial": 1.0},
+    "g4": {"max_hopeless": 1.0},
+}
+"""Gates that a random model's proposal passes."""
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(role, what it was asked) in order, as the real renderer gives it."""
+    seen: list[tuple[str, str]] = []
+    real = speaking.render_messages
+
+    def render(role: Any, style: Any, inputs: Any) -> list[Message]:
+        messages = real(role, style, inputs)
+        seen.append((role.name, messages[-1]["content"]))
+        return messages
+
+    monkeypatch.setattr(speaking, "render_messages", render)
+    return seen
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
+    """What each role spoke with: its file's word, and the checkpoints that this means."""
+    seen: list[tuple[Any, list[str]]] = []
+    real = speaking.chat_model
+
+    def chat_model(spec: Any, policies: Any) -> Any:
+        seen.append((spec, [policy.ref.sha256 for policy in policies.values()]))
+        return real(spec, policies)
+
+    monkeypatch.setattr(speaking, "chat_model", chat_model)
+    return seen
+
+
+@pytest.fixture
+def start(tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """One run in this process, from its settings file on; with flags, that run goes on."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(role_sets.__file__).parent))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def started(roles: Path, *flags: str, **changes: Any) -> tuple[int, RunDir]:
+        data = {"environment": "parity:Parity", "profile": str(profile), "roles": str(roles), "stages": 1}
+        config = tmp_path / "settings.yaml"
+        config.write_text(yaml.safe_dump(data | changes))
+        root = tmp_path / "run"
+        return run.main(["--run-dir", str(root), *(flags or ("--config", str(config)))]), RunDir(root)
+
+    return started
+
+
+def asked(prompts: list[tuple[str, str]], role: str) -> list[str]:
+    return [text for name, text in prompts if name == role]
+
+
+def test_what_a_historian_writes_is_in_the_designers_prompt_and_in_the_events(
+    tmp_path: Path, start: Start, prompts: list[tuple[str, str]]
+) -> None:
+    folder = with_historian(tmp_path / "roles")
+    code, found = start(folder)
+    assert code == Exit.DONE
+    note = found.read("stages/001/notes/curriculum_history.json")
+    assert (note["by"], note["fallback"]) == ("curriculum_historian", False)
+    trend, advice = note["parsed"]["trend"], note["parsed"]["advice"]
+    [said] = [event for event in found.events() if event["event"] == "said" and event["role"] == "curriculum_historian"]
+    assert (said["text"], said["fallback"]) == (f"trend: {trend}; advice: {advice}", False)
+    assert asked(prompts, "curriculum_historian") == ["stages 0"]
+    designer = asked(prompts, "config_designer")
+    assert designer
+    assert all(text.endswith(f"history {trend} {advice}") for text in designer)
+    nodes = [event["node"] for event in found.events() if event["event"] == "node" and event["stage"] == 1]
+    assert nodes[:4] == ["evidence", "curriculum_historian", "failure_analyst", "config_designer"]
+    # Another set of roles is another run.
+    write_role(folder, "curriculum_historian", **HISTORIAN | {"description": "Another."})
+    assert start(folder, "--resume")[0] == Exit.BAD_INPUT
+
+
+APPROVAL = {"reason": "as the evidence says", "verdict": "approve", "conditions": []}
+
+
+@pytest.fixture
+def judge() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that approves whatever it is asked about: its URL, and the requests that it got."""
+    requests: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            message = {"role": "assistant", "content": json.dumps(APPROVAL)}
+            body = json.dumps(
+                {
+                    "id": "1",
+                    "object": "chat.completion",
+                    "created": 0,
+                    "model": "judge",
+                    "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                    "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12},
+                }
+            ).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing on the terminal."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1", requests
+    server.shutdown()
+    server.server_close()
+
+
+def test_another_critic_an_approval_a_role_that_is_off_and_roles_that_are_code(
+    tmp_path: Path,
+    start: Start,
+    judge: tuple[str, list[dict[str, Any]]],
+    prompts: list[tuple[str, str]],
+    models: list[tuple[Any, list[str]]],
+) -> None:
+    url, requests = judge
+    folder = with_historian(tmp_path / "roles", model="base")
+    model = {"base_url": url, "name": "judge"}
+    write_role(folder, "safety_critic", model=model, approval="always")
+    write_role(folder, "failure_analyst", enabled=False)
+    write_role(folder, "trainer", enabled=False)
+    code_role = {key: value for key, value in HISTORIAN.items() if key != "prompt"} | {"kind": "python"}
+    code_role["place"] = {"after": ["gates"], "before": ["safety_critic"]}
+    functions = ("note_by_code", "raises", "talks")
+    for name in functions:
+        entry = {"name": name, "writes": f"said_{name}", "entrypoint": f"role_sets:{name}"}
+        write_role(folder, name, **code_role | entry)
+    looker = HISTORIAN | {"name": "looker", "writes": "what_it_saw", "place": {"after": ["curriculum_historian"]}}
+    looker |= {"tools": ["read_history"], "limits": {"max_tool_calls": 2}}
+    write_role(folder, "looker", **looker)
+    code, found = start(folder, gates=LOOSE)
+    assert code == Exit.WAITING
+    # The historian speaks with the checkpoint that the run began with.
+    assert [shas for spec, shas in models if spec == "base"] == [
+        [yaml.safe_load(found.path("run.yaml").read_text())["start_sha256"]]
+    ]
+    calls = [event for event in found.events() if event["event"] == "tool" and event.get("role") == "looker"]
+    kept = found.read("stages/001/notes/what_it_saw.json")["tool_calls"]
+    assert [call["name"] for call in calls] == [call["name"] for call in kept]
+    assert 1 <= len(calls) <= 2
+    [request] = requests
+    assert request["model"] == "judge"
+    assert found.read("stages/001/proposals/0/critique.json")["parsed"]["reason"] == APPROVAL["reason"]
+    assert start(folder, "--resume", "--approve")[0] == Exit.DONE
+    assert len(requests) == 1, "what was said is not asked for again"
+    assert found.read("stages/001/plan.json")["source"] == "self"
+    # Without an analyst the rule diagnoses, without a trainer the profile's budget holds.
+    assert found.read("stages/001/diagnosis.json")["summary"].startswith("frontier ")
+    assert found.read("stages/001/budget.json")["reason"] == "the profile's budget"
+    assert not asked(prompts, "failure_analyst")
+    notes = {name: found.read(f"stages/001/proposals/0/notes/said_{name}.json") for name in functions}
+    assert notes["note_by_code"]["parsed"] == {"trend": "flat", "advice": "go on"}
+    assert notes["raises"]["errors"] == ["role_sets:raises raised RuntimeError: nothing to say of ['evidence']"]
+    assert notes["talks"]["errors"] == ["more: unknown field"]
+    assert [notes[name]["parsed"] for name in ("raises", "talks")] == [None, None]
+    assert [notes[name]["fallback"] for name in notes] == [False, True, True]
+
+
+TOOLS_BEFORE = [
+    {"tool": "read_history"},
+    {"tool": "list_failures", "args": {"limit": 2}},
+    {"tool": "measure_config", "args": {"n": 16, "values": {"3x3.hole_ratio": 0.0}}, "name": "open_maps"},
+    {"tool": "probe_policy", "args": {"n": 4}},
+    {"tool": "probe_policy", "args": {"n": 64}, "name": "too_much"},
+    {"tool": "measure_config", "args": {"values": {"3x3.holes": 0.1}}, "name": "no_knob"},
+]
+TOOLS_PROMPT = """\
+stages {{ evidence.history | length }}
+{% for name, text in tools.items() -%}
+{{ name }} {{ text | clip(90) }}
+{% endfor %}
+"""
+
+
+def test_the_seedlings_role_reads_what_its_tools_said_before_it_spoke(
+    tmp_path: Path, start: Start, prompts: list[tuple[str, str]]
+) -> None:
+    tiny = {
+        "grpo": {"steps": 2, "batch": 16, "group": 8, "micro_batch": 16, "learning_rate": 1e-5},
+        "bounds": {"min_steps": 2, "max_steps": 3},
+        "evaluation": {"anchor": 16, "validation": 16, "test": 16},
+        "probe": {"tasks": 8, "samples": 2},
+    }
+    seedling = yaml.safe_load(resources.files("trainer").joinpath("profiles/seedling.yaml").read_text())
+    (tmp_path / "seedling.yaml").write_text(yaml.safe_dump(seedling | tiny))
+    folder = with_historian(
+        tmp_path / "roles", tools_before=TOOLS_BEFORE, limits={"max_rollouts": 16, "max_result_characters": 200}
+    )
+    (folder / "prompts" / "curriculum_historian.j2").write_text(TOOLS_PROMPT)
+    code, found = start(folder, environment="lake", profile=str(tmp_path / "seedling.yaml"))
+    assert code == Exit.DONE
+    calls = [event for event in found.events() if event["event"] == "tool" and event.get("role")]
+    assert [call["name"] for call in calls] == [call["tool"] for call in TOOLS_BEFORE]
+    assert {call["role"] for call in calls} == {"curriculum_historian"}
+    assert [bool(call["error"]) for call in calls] == [False] * 4 + [True] * 2
+    assert calls[3]["rollouts"] == 8
+    assert calls[3]["tokens"] > 0
+    assert "64 tasks with 2 answers each are 128, of 16 answers 8 are left" in calls[4]["error"]
+    assert "3x3.holes" in calls[5]["error"]
+    [prompt] = asked(prompts, "curriculum_historian")
+    assert 'open_maps {"coordination":' in prompt
+    assert "too_much error: 64 tasks with 2 answers" in prompt
+    kept = found.read("stages/001/notes/curriculum_history.tools.json")
+    assert all(len(text) <= 200 for text in kept["results"].values())
+    note = found.read("stages/001/notes/curriculum_history.json")
+    assert not note["fallback"]
+    assert any(f"history {note['parsed']['trend']}" in text for text in asked(prompts, "config_designer"))
