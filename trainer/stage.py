@@ -101,9 +101,16 @@ def run_stage(
     return result
 
 
-def run_sft(spec: SftSpec, directory: Path, *, on_progress: OnProgress | None = None) -> SftResult:
+def run_sft(
+    spec: SftSpec,
+    directory: Path,
+    *,
+    on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
+    launcher: Launcher | None = None,
+) -> SftResult:
     """As `run_any`, for a supervised stage."""
-    result = run_any(spec, directory, on_progress=on_progress)
+    result = run_any(spec, directory, on_progress=on_progress, stop=stop, launcher=launcher)
     assert isinstance(result, SftResult)
     return result
 

@@ -1,10 +1,10 @@
 """`python -m trainer.worker --spec FILE --directory DIR`: trains one stage and writes its result.
 
 DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker
-at a time holds the stage's lock, so two supervisors cannot train it twice. Of several processes the first alone writes.
-On SIGTERM a worker of one process ends the step, saves a checkpoint and leaves; several leave at once. Exit codes:
-0 done, 1 failed, 2 bad input, 3 another worker holds the stage, 5 out of memory, 6 disk full, 75 ended by SIGTERM;
-where it can be written, DIR/outcome.json names the reason.
+at a time holds the stage's lock, so two supervisors cannot train it twice. Of several processes the first alone writes,
+but for the reason for which another one ends. On SIGTERM the step is ended, a checkpoint saved and training left, by
+all processes at the same step. Exit codes: 0 done, 1 failed, 2 bad input, 3 another worker holds the stage, 5 out of
+memory, 6 disk full, 75 ended by SIGTERM; where it can be written, DIR/outcome.json names the reason.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def _work(spec: AnySpec, record: AttemptRecord | None, options: argparse.Namespa
         return _end(attempt, wrong.get(type(error.__cause__), "bad_input"), str(error), rank)
     if not trained.finished(spec.steps):
         detail = f"SIGTERM after step {trained.steps} of {spec.steps}; saved there"
-        return _end(attempt, "terminated", detail, rank)
+        # The others end well: a failure of theirs would have the first one killed before it has said why.
+        return _end(attempt, "terminated", detail) if rank == 0 else 0
     if rank == 0:
         _publish(spec, begins, trained, staged, attempt=attempt, started=started)
     return 0
@@ -297,11 +298,16 @@ def _hold(stage: Path) -> Iterator[None]:
 
 
 def _end(attempt: Path, outcome: Outcome, detail: str, rank: int = 0) -> int:
-    """Say why the attempt ends without a result, in the first process in writing; returns the exit code."""
+    """Say why the attempt ends without a result; returns the exit code.
+
+    Any process may be the one to which it happened, and the others are killed before they could say anything: the first
+    word stands.
+    """
+    detail = detail if rank == 0 else f"process {rank}: {detail}"
     # Where the disk is full neither the log nor the outcome can be written, and the exit code alone tells.
     with suppress(OSError):
         print(detail, file=sys.stderr, flush=True)
-    if rank == 0:
+    if rank == 0 or read_end(attempt) is None:
         with suppress(OSError):
             write_end(attempt, outcome, detail)
     code = next((code for code, name in EXIT_CODES.items() if name == outcome), EXIT_BAD_INPUT)

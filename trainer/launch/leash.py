@@ -1,7 +1,8 @@
 """No process outlives the one that it works for: ``follow_parent()`` inside it, or ``python -m trainer.launch.leash``.
 
-``python -m trainer.launch.leash ARGUMENTS`` runs this Python with the arguments in a session of its own. It ends that
-session at once when its own parent is gone, gently when it is told to stop, and exits as the command did.
+``python -m trainer.launch.leash [--grace SECONDS] ARGUMENTS`` runs this Python with the arguments in a session of its
+own. It ends that session at once when its own parent is gone, with that grace when it is told to stop, and exits as the
+command did.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def end_as(code: int) -> NoReturn:
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Command line."""
-    parent, told = os.getppid(), threading.Event()
+    parent, told, grace = os.getppid(), threading.Event(), GRACE_SECONDS
+    if arguments[:1] == ["--grace"]:
+        grace, arguments = float(arguments[1]), arguments[2:]
     if os.getpgrp() != os.getpid():
         # Whoever kills the group of its parent must not kill this one before what it holds.
         os.setpgid(0, 0)
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         if os.getppid() != parent:
             os.killpg(child.pid, signal.SIGKILL)
         elif told.is_set():
-            end_own(child, GRACE_SECONDS)
+            end_own(child, grace)
         else:
             time.sleep(_POLL_SECONDS)
     end_as(code)
