@@ -15,18 +15,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from trainer.attempts import LOCK, RESULT, attempts, number, read_result_of, record_worker
+from trainer.attempts import LOCK, RESULT, attempts, read_result_of, record_worker
 from trainer.files import publish, remove_stale, write_atomic
+from trainer.imports import prepare
 from trainer.launch.leash import follow_parent
-from trainer.metrics import SftMetrics, beat, mean_known
+from trainer.metrics import beat
 from trainer.outcomes import (
     EXIT_CODES,
     AttemptRecord,
@@ -38,34 +38,16 @@ from trainer.outcomes import (
     write_end,
     write_record,
 )
-from trainer.resume import COMPLETE, history, history_rows
-from trainer.spec import (
-    AnyResult,
-    AnySpec,
-    EarlierAttempt,
-    JobResult,
-    ModelRef,
-    SftResult,
-    SftSpec,
-    StageResult,
-    StageSpec,
-    read_spec,
-)
+from trainer.reckoning import result_of
+from trainer.results import JobResult, SftResult, StageResult
+from trainer.resume import COMPLETE
+from trainer.spec import AnySpec, SftSpec, StageSpec, read_spec
 
 if TYPE_CHECKING:
     from trainer.trained import Trained
 
 EXIT_BAD_INPUT = 2
 EXIT_HELD = 3
-_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-}
-_SLOW = ("vllm", "peft", "wandb", "trackio")
-"""TRL imports them whenever they are there, which costs seconds; vLLM touches the random state as well. Curves
-are drawn by the process that supervises this one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -200,7 +182,7 @@ def _publish(
     # A result speaks of the model beside it: an older one goes before its model does.
     (stage / RESULT).unlink(missing_ok=True)
     publish(staged, model)
-    result = _result(spec, record, trained, model=reference(model), attempt=attempt, started=started)
+    result = result_of(spec, record, trained, model=reference(model), attempt=attempt, started=started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)
     write_end(attempt, "done")
@@ -209,14 +191,6 @@ def _publish(
 def _wanted(spec: AnySpec) -> set[str]:
     wanted = {"peft"} if spec.lora is not None else set[str]()
     return wanted | {"vllm"} if isinstance(spec, StageSpec) and spec.rollouts.kind != "transformers" else wanted
-
-
-def prepare(wanted: Collection[str] = ()) -> None:
-    """What must be set before TRL is imported; packages that it would import for nothing are hidden."""
-    os.environ.update(_ENVIRONMENT)
-    for package in _SLOW:
-        if package not in wanted and find_spec(package) is not None:
-            sys.modules[package] = None  # type: ignore[assignment]
 
 
 def _clear(stage: Path, attempt: Path) -> None:
@@ -228,62 +202,6 @@ def _clear(stage: Path, attempt: Path) -> None:
         for checkpoint in other.glob("checkpoint-*"):
             if other != attempt and not (checkpoint / COMPLETE).exists():
                 shutil.rmtree(checkpoint)
-
-
-def _result(
-    spec: AnySpec, record: AttemptRecord, trained: Trained, *, model: ModelRef, attempt: Path, started: float
-) -> AnyResult:
-    """First and last figures are means over a fifth of the steps; seconds are this attempt's."""
-    total = time.time() - started
-    clock = trained.clock
-    common: dict[str, Any] = {
-        "spec_hash": spec.identity(),
-        "stage": spec.stage,
-        "steps": trained.steps,
-        "model": model,
-        "weight_change": trained.weight_change,
-        "seconds": {
-            "start_up": clock.start_up,
-            "generation": clock.generation,
-            "training": total - clock.start_up - clock.generation - clock.saving,
-            "saving": clock.saving,
-            "total": total,
-        },
-        "attempt": number(attempt),
-        "resumed_from_step": trained.resumed_from_step,
-        "tripped": trained.tripped,
-        "warnings": trained.warnings,
-        "exact": record.exact,
-        "micro_batch": None if record.micro_batch == spec.micro_batch else record.micro_batch,
-        "earlier": tuple(
-            EarlierAttempt(attempt=number(other), outcome="lost" if (end := read_end(other)) is None else end.outcome)
-            for other in attempts(attempt.parent)
-            if other != attempt
-        ),
-        "passed_over": record.passed_over,
-    }
-    if isinstance(spec, SftSpec):
-        shown = history_rows(attempt, SftMetrics)
-        first, last = _ends([row.loss for row in shown])
-        tokens = sum(row.tokens for row in shown)
-        return SftResult(**common, loss_first=first, loss_last=last, answer_tokens=tokens)
-    steps = history(attempt)
-    first, last = _ends([row.reward for row in steps])
-    return StageResult(
-        **common,
-        generated_tokens=sum(row.tokens for row in steps),
-        reward_first=first,
-        reward_last=last,
-        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
-        success=mean_known(row.success for row in steps),
-        progress=mean_known(row.progress for row in steps),
-    )
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Means over the first and over the last fifth."""
-    window = max(1, len(values) // 5)
-    return sum(values[:window]) / window, sum(values[-window:]) / window
 
 
 @contextmanager

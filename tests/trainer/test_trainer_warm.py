@@ -19,7 +19,8 @@ from trainer.metrics import read_attempt
 from trainer.outcomes import read_end
 from trainer.resume import resume_point
 from trainer.spec import LoraSettings, StageSpec
-from trainer.stage import Supervision, run_stage
+from trainer.stage import run_stage
+from trainer.supervision import Supervision
 
 pytestmark = pytest.mark.loop
 

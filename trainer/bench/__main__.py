@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from trainer.worker import prepare
+from trainer.imports import prepare
 
 FIGURES = ("stage", "evaluation", "step")
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainer.worker import prepare
+from trainer.imports import prepare
 
 prepare()
 
