@@ -1,8 +1,9 @@
-"""`python -m trainer.bench [stage] [evaluation] [step]`: what the trainer costs beside what it could be done with.
+"""`python -m trainer.bench [FIGURE ...]`: what the trainer costs beside what it could be done with.
 
 stage: our stage and a script that calls TRL directly, the same model, tasks and arguments. evaluation: our policy and a
 loop of model.generate over the same prompts, and how much of a batch is padding. step: the parts of one step of GRPO,
-and its generation and backward pass alone. All with the embedded model on one thread; nothing else should run.
+and its generation and backward pass alone. startup: what a stage costs beside its steps, by kind of worker. All with
+the embedded model on one thread; nothing else should run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from trainer.imports import prepare
 
-FIGURES = ("stage", "evaluation", "step")
+FIGURES = ("stage", "evaluation", "step", "startup")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +62,10 @@ def _measured(figure: str, directory: Path, options: argparse.Namespace) -> obje
         from trainer.bench import evaluation  # noqa: PLC0415
 
         return evaluation.measure(options.tasks)
+    if figure == "startup":
+        from trainer.bench import startup  # noqa: PLC0415
+
+        return startup.measure(directory, options.seed)
     from trainer.bench import step  # noqa: PLC0415
 
     return step.measure(directory, options.steps, options.seed)
