@@ -64,8 +64,13 @@ def test_two_processes_give_what_one_gives_also_after_one_of_them_died(
 
     # SIGTERM: all processes leave at the same step, wherever checkpoints lie, and nothing is lost of what they did.
     drained, stop = tmp_path / "drained", threading.Event()
+
+    def at_the_first_step(event: dict[str, object]) -> None:
+        if event.get("step") == 1:
+            stop.set()
+
     with pytest.raises(StageCancelled):
-        run_stage(slow, drained, on_progress=lambda event: stop.set() if event.get("step") == 1 else None, stop=stop)
+        run_stage(slow, drained, on_progress=at_the_first_step, stop=stop, launcher=LocalLauncher(grace_seconds=60))
     ended, point = read_end(attempts(drained)[0]), resume_point(drained, slow.identity())
     assert ended is not None
     assert (ended.outcome, ended.detail) == ("terminated", f"SIGTERM after step {point.step} of 4; saved there")
@@ -91,6 +96,14 @@ def test_the_ranks_end_as_the_first_of_them_that_failed(tmp_path: Path, how: str
     wait_for(lambda: job.poll() is not None)
     assert job.poll() == code, (tmp_path / "log").read_text()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path)))
+
+
+def test_sigterm_to_the_agent_drains_the_ranks(tmp_path: Path) -> None:
+    job = LocalLauncher(grace_seconds=20).start(two_ranks(tmp_path, "drain"))
+    wait_for(lambda: len(pids(tmp_path)) == 2)
+    job.stop()
+    assert job.poll() == 75, (tmp_path / "log").read_text()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path))
 
 
 def test_the_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from trainer import warm_start
 from trainer.attempts import attempts, live_worker
 from trainer.checkpoint import load, reference, resolve, stop_tokens
 from trainer.dataset import write_dataset
+from trainer.launch.local import LocalLauncher
 from trainer.metrics import SftMetrics, stage_rows
 from trainer.outcomes import read_end
 from trainer.policy import TransformersPolicy
@@ -188,8 +189,13 @@ def test_a_supervised_stage_drains_and_goes_on_to_the_very_same_weights(
 ) -> None:
     spec, stop, directory = make_sft(environment="toy:Patient"), threading.Event(), tmp_path / "drained"
     straight = run_sft(spec, tmp_path / "straight")
+
+    def at_the_second_step(event: dict[str, Any]) -> None:
+        if event.get("step") == 2:
+            stop.set()
+
     with pytest.raises(StageCancelled):
-        run_sft(spec, directory, stop=stop, on_progress=lambda event: stop.set() if event.get("step") == 2 else None)
+        run_sft(spec, directory, stop=stop, on_progress=at_the_second_step, launcher=LocalLauncher(grace_seconds=60))
     ended, point = read_end(directory / "attempt-1"), resume_point(directory, spec.identity())
     assert ended is not None
     assert (ended.outcome, ended.detail) == ("terminated", f"SIGTERM after step {point.step} of 6; saved there")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer.attempts import attempts, live_worker, process_started
+from trainer.attempts import attempts, live_worker, new_attempt, process_started, spec_path
+from trainer.launch.contract import Task
 from trainer.launch.local import LocalLauncher
-from trainer.launch.warm import WarmJob, WarmLauncher
+from trainer.launch.warm import START, WarmJob, WarmLauncher, can_be_forked
 from trainer.metrics import read_attempt
 from trainer.outcomes import read_end
 from trainer.resume import resume_point
@@ -46,8 +47,12 @@ def test_later_stages_begin_sooner_and_all_are_as_those_of_a_fresh_process(
     second = run_stage(make_spec(), tmp_path / "second", launcher=launcher)
     assert fresh.model.sha256 == first.model.sha256 == second.model.sha256
     assert second.seconds["start_up"] < 0.5 * fresh.seconds["start_up"]
-    # A killed worker is replaced, and one that refuses its input says so, by exit code and in writing.
-    killed, hit = make_spec(environment="toy:Slow"), list[int]()
+
+
+def test_what_dies_is_replaced_and_what_needs_other_imports_is_not_forked(
+    make_spec: Callable[..., StageSpec], tmp_path: Path
+) -> None:
+    launcher, killed, hit = WarmLauncher(), make_spec(environment="toy:Slow"), list[int]()
 
     def kill(event: dict[str, object]) -> None:
         if event.get("step") == 3 and not hit:
@@ -55,19 +60,31 @@ def test_later_stages_begin_sooner_and_all_are_as_those_of_a_fresh_process(
             os.kill(hit[0], signal.SIGKILL)
 
     resumed = run_stage(killed, tmp_path / "killed", launcher=launcher, on_progress=kill)
-    assert (resumed.attempt, resumed.resumed_from_step, resumed.model.sha256) == (2, 2, fresh.model.sha256)
+    assert (resumed.attempt, resumed.resumed_from_step) == (2, 2)
     assert resumed.earlier[0].outcome == "killed"
-    # What needs other imports is a process of its own.
-    adapted = run_stage(make_spec(steps=1, lora=LoraSettings(rank=2, alpha=4)), tmp_path / "lora", launcher=launcher)
-    assert adapted.seconds["start_up"] > second.seconds["start_up"]
+    adapted = make_spec(lora=LoraSettings(rank=2, alpha=4))
+    (tmp_path / "spec.json").write_text(adapted.model_dump_json())
+    task = Task(name="x", arguments=(*START, "--spec", str(tmp_path / "spec.json")), log=tmp_path / "log")
+    assert not can_be_forked(task)
 
-    pid = nursery_of(launcher)
-    os.kill(pid, signal.SIGKILL)
-    again = run_stage(make_spec(), tmp_path / "again", launcher=launcher)
-    assert again.model.sha256 == fresh.model.sha256
-    pid = 0 if launcher._nursery is None else nursery_of(launcher)
-    del launcher
-    assert not pid or process_started(pid) is None
+    # The process that workers are forked from may die as well, and ends with its launcher.
+    os.kill(nursery_of(launcher), signal.SIGKILL)
+    again = run_stage(killed, tmp_path / "again", launcher=launcher)
+    assert again.model.sha256 == resumed.model.sha256
+    other = WarmLauncher()
+    job = other.start(replace(task, killed, tmp_path))
+    pid = nursery_of(other)
+    assert process_started(pid) is not None
+    job.stop()
+    del other, job
+    assert process_started(pid) is None
+
+
+def replace(task: Task, spec: StageSpec, directory: Path) -> Task:
+    """The same of another spec, in an attempt's directory."""
+    attempt = new_attempt(directory / "replaced", spec)
+    arguments = (*START, "--spec", str(spec_path(attempt)), "--directory", str(attempt))
+    return task.model_copy(update={"arguments": arguments})
 
 
 def test_a_worker_drains_and_outlives_those_who_started_it(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:

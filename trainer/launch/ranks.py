@@ -113,7 +113,7 @@ def _hand_sigterm_on() -> None:
             end_as(-number)
 
     # The agent's own handler kills its processes.
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
+    os.environ["PET_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
     signal.signal(signal.SIGTERM, hand_on)
 
 

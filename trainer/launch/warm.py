@@ -29,7 +29,9 @@ from trainer.processes import GRACE_SECONDS, end, running
 from trainer.spec import StageSpec, read_spec
 
 _POLL_SECONDS = 0.05
-_START = ("-P", "-m", worker.__name__)
+_IMPORTED_WITHIN_SECONDS = 60.0
+"""Longer than imports take on a busy machine; a worker of its own is started then."""
+START = ("-P", "-m", worker.__name__)
 
 
 class Nursery:
@@ -54,12 +56,12 @@ class Nursery:
         try:
             self._process.stdin.write(json.dumps({"arguments": arguments, "log": str(log)}).encode() + b"\n")
             self._process.stdin.flush()
-            while (told := self._read(None)) and "code" in told:
+            while (told := self._read(_IMPORTED_WITHIN_SECONDS)) and "code" in told:
                 self._codes[told["pid"]] = told["code"]
         except OSError as error:
             raise LaunchError(f"the process that workers are forked from is gone: {error}") from error
         if not told:
-            raise LaunchError("the process that workers are forked from is gone")
+            raise LaunchError("the process that workers are forked from is gone, or does not get ready")
         if "error" in told:
             raise OSError(told["errno"], told["error"], str(log))
         return told["pid"]
@@ -93,6 +95,8 @@ def _end_nursery(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
         except BrokenPipeError:
             continue
+    # Its workers lead sessions of their own, and go on.
+    process.kill()
     process.wait()
 
 
@@ -143,14 +147,14 @@ class WarmLauncher:
         self._nursery: Nursery | None = None
 
     def start(self, task: Task) -> Job:
-        if not _can_be_forked(task):
+        if not can_be_forked(task):
             return self._local.start(task)
         if self._nursery is None:
             self._nursery = Nursery(task.environment)
         if self._nursery.environment != dict(task.environment):
             return self._local.start(task)
         try:
-            pid = self._nursery.fork(task.arguments[len(_START) :], task.log)
+            pid = self._nursery.fork(task.arguments[len(START) :], task.log)
         except LaunchError:
             # Killed, as by the kernel for its memory: the next task brings up another.
             self._nursery = None
@@ -158,9 +162,9 @@ class WarmLauncher:
         return WarmJob(self._nursery, pid, self.grace_seconds)
 
 
-def _can_be_forked(task: Task) -> bool:
+def can_be_forked(task: Task) -> bool:
     """Whether it is a worker of GRPO that imports what was imported and has no device to share."""
-    if task.arguments[: len(_START)] != _START:
+    if task.arguments[: len(START)] != START:
         return False
     try:
         spec = read_spec(Path(task.arguments[task.arguments.index("--spec") + 1]).read_bytes())
