@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -35,6 +33,7 @@ from trainer.launch.settings import LaunchSettings, RaySettings
 from trainer.launch.sharded import ShardedPolicy
 from trainer.metrics import metrics_of
 from trainer.policy import OwnedPolicy, PolicyError
+from trainer.processes import GRACE_SECONDS
 from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.settings import Backend, UrlBackend, VllmBackend, engine
 from trainer.spec import (
@@ -50,12 +49,12 @@ from trainer.spec import (
     read_spec,
 )
 from trainer.stage import StageCancelled, StageError, StageInputError, run_any
+from trainer.stopping import EXIT_DRAINED, stopped_by_signals
 from trainer.tracking import TrackingError, stage_curves
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     model.__name__: model for model in (StageSpec, StageResult, SftSpec, SftResult, EvalReport)
 }
-EXIT_DRAINED = 75
 _BAD_INPUT = (
     CheckpointError,
     CompletionsError,
@@ -79,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stage.add_argument("--directory", type=Path, required=True, help="the stage's directory")
     stage.add_argument(
         "--tracking", nargs="*", default=["tensorboard"], choices=get_args(TrackerName), help="where the curves go"
+    )
+    stage.add_argument(
+        "--grace", type=float, default=GRACE_SECONDS, metavar="SECONDS", help="what a worker has for saving at SIGTERM"
     )
     _place_arguments(stage)
     stage.set_defaults(run=_stage)
@@ -131,7 +133,8 @@ def _place_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _place(options: argparse.Namespace, settings: LaunchSettings | None = None) -> Launcher:
     if options.ray is not None:
-        settings = LaunchSettings(where="ray", ray=RaySettings(address=options.ray))
+        ray = {"where": "ray", "ray": RaySettings(address=options.ray)}
+        settings = (settings or LaunchSettings()).model_copy(update=ray)
     return launcher(settings)
 
 
@@ -259,26 +262,14 @@ def _stage(options: argparse.Namespace) -> None:
 
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
-        place = _place(options)
+        place = _place(options, LaunchSettings(grace_seconds=options.grace))
         kind = metrics_of(spec)
         with (
-            _stopped_by_signals() as stop,
+            stopped_by_signals() as stop,
             stage_curves(options.tracking, directory, directory, stage=spec.stage, config=config, kind=kind) as curves,
         ):
             result = run_any(spec, directory, on_progress=show, stop=stop, launcher=place)
     print(result.model_dump_json(indent=1))
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """What SIGTERM and SIGINT set, in place of what they do otherwise."""
-    stop = threading.Event()
-    before = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
 
 
 def _schema(options: argparse.Namespace) -> None:

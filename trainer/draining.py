@@ -8,19 +8,22 @@ import signal
 from types import FrameType
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from trainer.processes import DRAIN_RANKS
 
 
 class Drain(TrainerCallback):
     """Between two steps nothing of the sampler's window is open, so what was saved there goes on exactly.
 
-    Before the first step, and after a second signal, SIGTERM ends the process at once; so it does in a process of
-    several, where one that saves alone would wait for the others for ever.
+    Several processes are told by `DRAIN_RANKS` instead, and agree at the end of each step, because all must save at the
+    same one. Before the first step, and after a second signal, the signal ends a process at once.
     """
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._asked = False
+        self._told = self._asked = False
 
     @property
     def asked(self) -> bool:
@@ -30,11 +33,13 @@ class Drain(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if args.world_size == 1:
-            signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(_signal(args), self._tell)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._asked and state.global_step % self._window == 0:
+        if state.global_step % self._window:
+            return
+        self._asked = self._told if args.world_size == 1 else _any_of_all(self._told, args.device)
+        if self._asked:
             control.should_save = True
             control.should_training_stop = True
 
@@ -42,9 +47,20 @@ class Drain(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         # The model is about to be saved, which takes moments: the signal is left to that.
-        if args.world_size == 1 and not self._asked:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if not self._asked:
+            signal.signal(_signal(args), signal.SIG_IGN)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def _tell(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _signal(args: TrainingArguments) -> signal.Signals:
+    return signal.SIGTERM if args.world_size == 1 else DRAIN_RANKS
+
+
+def _any_of_all(told: bool, device: torch.device) -> bool:
+    """Whether it is true in any process of the stage."""
+    flag = torch.tensor([int(told)], device=device)
+    torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+    return bool(flag.item())

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainer import worker
+from trainer.imports import prepare
 from trainer.launch.contract import LaunchError, Task
 from trainer.launch.local import LocalJob
 from trainer.processes import GRACE_SECONDS
@@ -42,7 +43,7 @@ class Forked:
 
 def import_worker() -> None:
     """Import what a worker imports."""
-    worker.prepare()
+    prepare()
     import trainer.grpo  # noqa: F401, PLC0415 - takes seconds, and reads what was prepared
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 GRACE_SECONDS = 10.0
-"""From SIGTERM, at which a worker saves a checkpoint, to SIGKILL."""
+"""From SIGTERM, at which a worker saves a checkpoint, to SIGKILL, where nothing else is said."""
+DRAIN_RANKS = signal.SIGUSR1
+"""What SIGTERM is for a worker of one process, for those of several: by SIGTERM their agent kills those that wait for
+one that died."""
 
 
 class Process(Protocol):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from envsim.api import Style
 from envsim.documents import DocumentError, parse_yaml, read_text
+from trainer.consistency import contradiction
 from trainer.launch.presets import unworkable
 from trainer.launch.settings import LaunchSettings
 from trainer.serving.settings import AnyBackend, TransformersBackend, UrlBackend, VllmBackend, usual
@@ -37,7 +38,6 @@ from trainer.spec import (
     VllmColocate,
     VllmServer,
     absent,
-    contradiction,
     short,
 )
 from trainer.training_settings import SelectionSettings, SftSettings

@@ -54,6 +54,7 @@ from trainer.trained import (
     save_moved,
     shared_arguments,
 )
+from trainer.tripwires import Watch
 
 IGNORED = -100
 Row = tuple[list[int], list[int]]
@@ -90,25 +91,37 @@ def train_sft(spec: SftSpec, attempt: Path, output: Path, *, resume: Path | None
         data_collator=Collator(tokenizer.pad_token_id),
     )
     trainer.add_callback(SftReporter(attempt, clock, started, trainer))
+    step = None if resume is None else number(resume)
+    watch = None if spec.sft.tripwires is None else Watch(attempt, spec.sft.tripwires, step)
+    if watch is not None:
+        trainer.add_callback(watch)
     # Every step is laid out beforehand, so any may be the last before a checkpoint.
     drain = Drain(window=1)
     trainer.add_callback(drain)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    trip = None if watch is None else watch.trip
+    if trip is None:
+        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+        trip, reached = None if watch is None else watch.trip, trainer.state.global_step
+    else:
+        # The last attempt was stopped at this checkpoint and died before it could say so.
+        trainer._load_from_checkpoint(str(resume))
+        reached = trip.step
     ended = Trained(
-        steps=trainer.state.global_step,
+        steps=reached,
         weight_change=None,
-        resumed_from_step=None if resume is None else number(resume),
+        resumed_from_step=step,
+        tripped=trip,
         warnings=tuple(warnings),
         clock=clock,
     )
     if drain.asked and not ended.finished(spec.steps):
         return ended
-    if trainer.state.global_step != spec.sft.steps:
-        raise TrainingError(f"training ended after {trainer.state.global_step} steps, expected {spec.sft.steps}")
+    if not ended.finished(spec.steps):
+        raise TrainingError(f"training ended after {reached} steps, expected {spec.sft.steps}")
     saving = time.monotonic()
     source = Path(spec.init_model.path)
     unwrapped = trainer.accelerator.unwrap_model(trainer.model)
-    change = save_moved(unwrapped, source, output, steps=spec.sft.steps, tripped=None)
+    change = save_moved(unwrapped, source, output, steps=reached, tripped=trip)
     clock.saving += time.monotonic() - saving
     return replace(ended, weight_change=change)
 

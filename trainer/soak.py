@@ -4,13 +4,14 @@ Each trial trains the embedded model for some steps on the lake in a directory o
 moment: SIGKILL or SIGTERM to worker or supervisor, a stopped worker, a full disk, files torn or changed while all are
 dead. The stage is then run until it is done. A trial passes if the weights and the rewards are those of an undisturbed
 run in a fresh process, every attempt went on where a checkpoint was and ended for the reason that it was hit by, no
-process is left, and running the stage again trains nothing. What failed keeps its directory. Exit codes: 0 all passed,
-1 not.
+process is left, and running the stage again trains nothing. What failed keeps its directory. With the same --directory
+and --seed a soak that was cut off goes on after its last trial. Exit codes: 0 all passed, 1 not.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -19,20 +20,23 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from envsim.registry import get
-from trainer.attempts import attempts, number, read_result
+from trainer.attempts import attempts
 from trainer.checkpoint import resolve
 from trainer.dataset import write_dataset
 from trainer.disturb import KINDS, OF_WORKER, TinyDisk, damage, strike, worker_of
+from trainer.files import read_lines
 from trainer.forking import Forked, ForkLauncher, fork, import_worker
-from trainer.metrics import StepMetrics, read_attempt
-from trainer.outcomes import EXIT_CODES, read_record
+from trainer.metrics import read_attempt
+from trainer.outcomes import EXIT_CODES
 from trainer.resume import history
-from trainer.spec import GenerationSettings, GrpoSettings, RewardWeights, StageResult, StageSpec
+from trainer.soaked import SoakError, Undisturbed, judge
+from trainer.spec import GenerationSettings, GrpoSettings, RewardWeights, StageSpec
 from trainer.stage import StageCancelled, StageError, run_stage
 
 _SIZES = (3, 4)
@@ -42,20 +46,30 @@ _GROUP = 4
 _DISK_MEGABYTES = 160
 _PATIENCE_SECONDS = 300.0
 _RESTARTS = 5
-_TIMES = ("time", "seconds", "generation_seconds")
-
-
-class SoakError(AssertionError):
-    """A stage did not come through as it should have."""
 
 
 @dataclass(frozen=True)
-class Undisturbed:
-    """What every trial must end with."""
+class Plan:
+    """What befalls a trial; every kind comes up as often as any other, in an order of its own."""
 
-    result: StageResult
-    rows: list[StepMetrics]
-    seconds: float
+    trial: int
+    kind: str
+    step: int
+    fraction: float
+    """Of the longest delay after the step."""
+    rng: random.Random
+
+    @classmethod
+    def all(cls, trials: int, seed: int, kinds: Sequence[str]) -> list[Plan]:
+        """The same for the same seed, however many trials follow."""
+        rng, order, plans = random.Random(seed), list(kinds), list[Plan]()
+        for trial in range(1, trials + 1):
+            if (trial - 1) % len(order) == 0:
+                rng.shuffle(order)
+            step, fraction = rng.randint(0, _STEPS), rng.random()
+            kind = order[(trial - 1) % len(order)]
+            plans.append(cls(trial, kind, step, fraction, random.Random(f"{seed} {trial}")))
+        return plans
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=9, metavar="N", help="trials, one disturbance each")
     parser.add_argument("--seed", type=int, default=0, help="of the disturbances' kinds, moments and files")
-    parser.add_argument("--directory", type=Path, help="where the trials run; default: a temporary directory")
+    parser.add_argument(
+        "--directory", type=Path, help="where the trials run, and a soak goes on; default: a temporary directory"
+    )
     options = parser.parse_args(arguments)
     if options.kills < 1:
         parser.error(f"--kills is {options.kills}, expected 1 or more")
@@ -98,43 +114,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     home.mkdir(parents=True, exist_ok=True)
     disk = TinyDisk.mounted(home / "disk", _DISK_MEGABYTES)
     try:
-        return _soak(options.kills, random.Random(options.seed), home, disk)
+        return _soak(options.kills, options.seed, home, disk)
     finally:
         if disk is not None:
             disk.close()
 
 
-def _soak(kills: int, rng: random.Random, home: Path, disk: TinyDisk | None) -> int:
+def _soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:
     import_worker()
     spec = make_spec(home)
     expected = undisturbed(spec, home)
     print(f"undisturbed: {expected.seconds:.1f} s, model {expected.result.model.sha256[:12]}", flush=True)
     kinds = [kind for kind in KINDS if disk is not None or kind != "full disk"]
-    passed = 0
-    for trial in range(1, kills + 1):
-        # Every kind comes up as often as any other, in an order of its own.
-        if trial % len(kinds) == 1 or len(kinds) == 1:
-            rng.shuffle(kinds)
-        kind = kinds[(trial - 1) % len(kinds)]
-        stage = (home / "disk" if kind == "full disk" else home) / f"trial-{trial:03d}"
-        step = rng.randint(0, _STEPS)
-        # Half of a short stage is its start; an equal part of the rest is a step.
-        moment = Moment(step, rng.random() * expected.seconds / (2 if step == 0 else 2 * _STEPS))
-        heading = f"{trial:3d} {kind} {moment.delay:.2f} s after step {moment.step}"
-        began = time.monotonic()
-        try:
-            stale = max(4.0, 1.5 * expected.seconds)
-            hit = _trial(spec, stage, kind, moment, stale=stale, rng=rng, disk=disk)
-            word = judge(spec, stage, kind, expected) + ("" if hit else ", which came after its end")
-        except (SoakError, StageError, OSError, ValueError) as error:
-            kept = _keep(stage, home)
-            print(f"{heading}: FAILED, {error}; kept {kept}", flush=True)
-            continue
-        passed += 1
-        shutil.rmtree(stage)
-        print(f"{heading}: {word}, {time.monotonic() - began:.1f} s", flush=True)
-    print(f"{passed} passed, {kills - passed} failed", flush=True)
-    return 0 if passed == kills else 1
+    done = home / f"passed-{seed}.jsonl"
+    before = {json.loads(line)["trial"] for line in read_lines(done)} if done.exists() else set[int]()
+    passed, attempted = Counter[str](), Counter[str]()
+    for plan in Plan.all(kills, seed, kinds):
+        attempted[plan.kind] += 1
+        if plan.trial not in before:
+            if not _passes(spec, plan, expected, home, disk):
+                continue
+            with done.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"trial": plan.trial, "kind": plan.kind}) + "\n")
+        passed[plan.kind] += 1
+    print(", ".join(f"{kind} {passed[kind]} of {n}" for kind, n in sorted(attempted.items())), flush=True)
+    print(f"{passed.total()} passed, {kills - passed.total()} failed", flush=True)
+    return 0 if passed.total() == kills else 1
+
+
+def _passes(spec: StageSpec, plan: Plan, expected: Undisturbed, home: Path, disk: TinyDisk | None) -> bool:
+    """Carry a trial out and say what it came to."""
+    parent = home / "disk" if plan.kind == "full disk" else home
+    stage = Path(tempfile.mkdtemp(prefix=f"trial-{plan.trial:03d}-", dir=parent))
+    # Half of a short stage is its start; an equal part of the rest is a step.
+    moment = Moment(plan.step, plan.fraction * expected.seconds / (2 if plan.step == 0 else 2 * _STEPS))
+    heading = f"{plan.trial:3d} {plan.kind} {moment.delay:.2f} s after step {moment.step}"
+    began = time.monotonic()
+    try:
+        stale = max(4.0, 1.5 * expected.seconds)
+        hit = _trial(spec, stage, plan.kind, moment, stale=stale, rng=plan.rng, disk=disk)
+        word = judge(spec, stage, plan.kind, expected) + ("" if hit else ", which came after its end")
+    except (SoakError, StageError, OSError, ValueError) as error:
+        print(f"{heading}: FAILED, {error}; kept {_keep(stage, home)}", flush=True)
+        return False
+    shutil.rmtree(stage)
+    print(f"{heading}: {word}, {time.monotonic() - began:.1f} s", flush=True)
+    return True
 
 
 def make_spec(home: Path) -> StageSpec:
@@ -162,18 +187,16 @@ def make_spec(home: Path) -> StageSpec:
 def undisturbed(spec: StageSpec, home: Path) -> Undisturbed:
     """The stage in a worker started afresh, and how long a forked one takes, which must end alike."""
     fresh = run_stage(spec, home / "undisturbed")
-    began = time.monotonic()
     forked = run_stage(spec, home / "forked", launcher=ForkLauncher())
     if forked.model.sha256 != fresh.model.sha256:
         raise SoakError(f"a forked worker ends with {forked.model.sha256[:12]}, a fresh one {fresh.model.sha256[:12]}")
-    return Undisturbed(fresh, history(home / "undisturbed" / "attempt-1"), time.monotonic() - began)
+    return Undisturbed(fresh, history(home / "undisturbed" / "attempt-1"), forked.seconds["total"])
 
 
 def _trial(
     spec: StageSpec, stage: Path, kind: str, moment: Moment, *, stale: float, rng: random.Random, disk: TinyDisk | None
 ) -> bool:
     """Run the stage, hit it, and run it until it is done; whether it was hit before that."""
-    stage.mkdir()
     # A machine that is busy with other things is no reason to take a worker for hung.
     stale = stale if kind == "stop worker" else _PATIENCE_SECONDS
     supervisor = _supervise(spec, stage, stale)
@@ -238,43 +261,6 @@ def _wait_gone(stage: Path) -> None:
         if time.monotonic() > deadline:
             raise SoakError(f"worker {worker_of(stage)} outlived SIGKILL")
         time.sleep(0.02)
-
-
-def judge(spec: StageSpec, stage: Path, kind: str, expected: Undisturbed) -> str:
-    """What the trial came to. Raises SoakError unless it is as if nothing had been."""
-    result, tried = read_result(stage), attempts(stage)
-    if result is None:
-        raise SoakError("the supervisor said that the stage is done, and there is no result")
-    want = expected.result
-    if result.model.sha256 != want.model.sha256 or not result.exact:
-        raise SoakError(f"the weights are {result.model.sha256[:12]}, expected {want.model.sha256[:12]}")
-    rows = [row.model_dump(exclude=set(_TIMES)) for row in history(stage / f"attempt-{result.attempt}")]
-    if rows != [row.model_dump(exclude=set(_TIMES)) for row in expected.rows]:
-        raise SoakError(f"the metrics of {len(rows)} steps differ from the undisturbed run's")
-    if run_stage(spec, stage) != result or attempts(stage) != tried:
-        raise SoakError("running the stage again trained it again")
-    # What was damaged cannot be read back; what came after it can.
-    for attempt in tried[-1:] if kind == "damage" else tried:
-        _check_beginning(attempt)
-    ended = [earlier.outcome for earlier in result.earlier]
-    if not set(ended) <= KINDS[kind]:
-        raise SoakError(f"attempts ended as {ended}, expected {sorted(KINDS[kind])}")
-    if worker_of(stage) is not None:
-        raise SoakError(f"worker {worker_of(stage)} is left")
-    faults = [passed.fault for passed in result.passed_over]
-    word = f"attempts {len(tried)} {ended}, resumed from {result.resumed_from_step}"
-    return word + (f", passed over {faults}" if faults else "")
-
-
-def _check_beginning(attempt: Path) -> None:
-    """The first step that an attempt trained is the one after its checkpoint."""
-    record = read_record(attempt)
-    if record is None:
-        return
-    first = 1 if record.resumed_from is None else number(Path(record.resumed_from)) + 1
-    steps = [row.step for row in read_attempt(attempt)]
-    if steps != list(range(first, first + len(steps))):
-        raise SoakError(f"{attempt.name} trained the steps {steps}, expected them to begin with {first}")
 
 
 def _keep(stage: Path, home: Path) -> Path:

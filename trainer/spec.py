@@ -1,7 +1,7 @@
 """What crosses the border of a stage: StageSpec goes in, StageResult comes out, EvalReport says how good it is.
 
-All are frozen, versioned and content-hashed. A stage is identified by the hash of its spec; paths are not part of the
-identity, contents are.
+The specs are made here, what comes out in `trainer.results` and `trainer.reports`. All are frozen, versioned and
+content-hashed. A stage is identified by the hash of its spec; paths are not part of the identity, contents are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,18 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from trainer.frozen import Frozen, absent, canonical_hash, empty, explain, short
+from trainer.references import DataRef, ModelRef
+from trainer.reports import CellStats, EvalReport
+from trainer.results import (
+    AnyResult,
+    EarlierAttempt,
+    Fault,
+    JobResult,
+    PassedOver,
+    SftResult,
+    StageResult,
+    Trip,
+)
 from trainer.training_settings import GrpoSettings, OverlongPenalty, SftSettings, Tripwires
 
 __all__ = [
@@ -50,7 +62,6 @@ __all__ = [
     "VllmServer",
     "absent",
     "canonical_hash",
-    "contradiction",
     "empty",
     "explain",
     "read_spec",
@@ -75,19 +86,6 @@ def _each_once(names: list[TrackerName]) -> list[TrackerName]:
 
 Trackers = Annotated[list[TrackerName], AfterValidator(_each_once)]
 """Where the curves of a run go; none keeps them in the metrics' JSONL alone."""
-
-
-class ModelRef(Frozen):
-    """A checkpoint directory (or hub id) and the sha256 over its weight and tokenizer files."""
-
-    path: str
-    sha256: str
-
-
-class DataRef(Frozen):
-    path: str
-    sha256: str
-    n: int = Field(gt=0)
 
 
 class RewardWeights(Frozen):
@@ -146,42 +144,6 @@ class Ranks(Frozen):
 class LoraSettings(Frozen):
     rank: int = Field(32, gt=0)
     alpha: int = Field(64, gt=0)
-
-
-def contradiction(
-    grpo: GrpoSettings,
-    generation: GenerationSettings,
-    rollouts: RolloutSettings,
-    device: str,
-    reward: RewardWeights,
-) -> str | None:
-    """Why numbers that are each in range cannot be trained with together, in one line; None if they can."""
-    micro = grpo.micro_batch or grpo.batch
-    if grpo.batch % grpo.group:
-        return f"grpo.batch {grpo.batch} is no multiple of grpo.group {grpo.group}; groups must be whole"
-    if grpo.batch % micro:
-        return f"grpo.batch {grpo.batch} is no multiple of grpo.micro_batch {micro}"
-    if generation.temperature == 0:
-        return "generation.temperature is 0: greedy answers of a group are all alike; expected > 0"
-    if rollouts.kind != "transformers" and device != "cuda":
-        return f"rollouts {rollouts.kind} need device cuda, got {device}; use rollouts transformers"
-    return None if grpo.overlong is None else _overlong_contradiction(grpo.overlong, generation, reward)
-
-
-def _overlong_contradiction(
-    overlong: OverlongPenalty, generation: GenerationSettings, reward: RewardWeights
-) -> str | None:
-    if overlong.cache >= generation.max_new_tokens:
-        return (
-            f"grpo.overlong.cache {overlong.cache} leaves no answer unpunished; expected less than "
-            f"generation.max_new_tokens {generation.max_new_tokens}"
-        )
-    if overlong.weight >= reward.valid:
-        return (
-            f"grpo.overlong.weight {overlong.weight:g} makes a short wrong answer worth as much as a long valid one; "
-            f"expected less than reward.valid {reward.valid:g}"
-        )
-    return None
 
 
 class JobSpec(Frozen):
@@ -285,126 +247,3 @@ _SPEC: TypeAdapter[AnySpec] = TypeAdapter(
 def read_spec(text: str | bytes) -> AnySpec:
     """A spec of the kind that it names; one that names none is of GRPO. Raises ValidationError."""
     return _SPEC.validate_json(text)
-
-
-Fault = Literal["torn_checkpoint", "missing_file", "wrong_hash", "wrong_spec", "off_window", "damaged_result"]
-"""Why a checkpoint or a result was passed over: it was not wholly written, lacks a file, has one with other bytes, is
-another stage's, lies inside a window of the sampler, or does not parse."""
-
-
-class PassedOver(Frozen):
-    """A file or directory of the stage from which an attempt could not go on."""
-
-    path: str
-    fault: Fault
-    detail: str
-
-
-class EarlierAttempt(Frozen):
-    """An attempt before the one that finished the stage, and how it ended."""
-
-    attempt: int
-    outcome: str
-
-
-class Trip(Frozen):
-    """Why a stage was stopped before its last step."""
-
-    wire: str
-    """The setting of `Tripwires` that it crossed."""
-    step: int = Field(gt=0)
-    figure: float | None
-    """What was measured; None where it was no finite number."""
-    threshold: float
-
-    def __str__(self) -> str:
-        found = "no finite number" if self.figure is None else f"{self.figure:.4g}"
-        return f"{self.wire} {self.threshold:g} was crossed at step {self.step}: {found}"
-
-
-class JobResult(Frozen):
-    """Written last and atomically; a stage is done exactly if this file parses and says that it did all its steps, or
-    which tripwire stopped it."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    spec_hash: str
-    stage: int
-    steps: int
-    model: ModelRef
-    weight_change: float
-    """L2 norm of the difference between the weights before and after."""
-    seconds: dict[str, float]
-    """start_up, generation, training, saving, total."""
-    attempt: int
-    resumed_from_step: int | None = None
-    tripped: Trip | None = Field(None, exclude_if=absent)
-    warnings: tuple[str, ...] = Field((), exclude_if=empty)
-    """What an engineer should know of the stage's numbers, one line each."""
-    exact: bool = Field(True, exclude_if=bool)
-    """Whether the weights are those of an undisturbed stage; not after other library versions or smaller passes."""
-    micro_batch: int | None = Field(None, exclude_if=absent)
-    """Rows in one pass, where memory ran out at the spec's number."""
-    earlier: tuple[EarlierAttempt, ...] = Field((), exclude_if=empty)
-    passed_over: tuple[PassedOver, ...] = Field((), exclude_if=empty)
-
-    def finished(self, steps: int) -> bool:
-        """Whether nothing is left to do of a stage of so many steps."""
-        return self.tripped is not None or self.steps == steps
-
-
-class StageResult(JobResult):
-    """What a stage of GRPO came to."""
-
-    generated_tokens: int
-    reward_first: float
-    reward_last: float
-    zero_variance_share: float
-    success: float | None = Field(None, exclude_if=absent)
-    """Mean over the steps that had noisy tasks solved: probability of success of their valid answers."""
-    progress: float | None = Field(None, exclude_if=absent)
-    """Mean over the steps that had shaped tasks: progress of their answers to the first fault."""
-
-
-class SftResult(JobResult):
-    """What a supervised stage came to. Losses are nats a token of the demonstrations, means over a fifth of the
-    steps."""
-
-    kind: Literal["sft"] = "sft"
-    loss_first: float
-    loss_last: float
-    answer_tokens: int
-    """Of all demonstrations together: what the loss was taken over."""
-
-
-AnyResult = StageResult | SftResult
-
-
-class CellStats(Frozen):
-    n: int
-    valid: float
-    optimal: float
-    outcomes: dict[str, int]
-    mean_tokens: float
-    success: float | None = Field(None, exclude_if=absent)
-    """Mean probability of success of the valid answers to noisy tasks; None without any."""
-
-
-class EvalReport(Frozen):
-    """A checkpoint on a frozen set. ``macro_*`` is the mean over cells. Rollouts lie in a JSONL beside it."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    set: str
-    model_sha256: str
-    temperature: float
-    samples: int
-    seed: int
-    n: int
-    macro_valid: float
-    macro_optimal: float
-    cells: dict[str, CellStats]
-    outcomes: dict[str, int]
-    generated_tokens: int
-    seconds: float
-    rollouts: str
-    """File name of the rollouts: one row {id, cell, sample, answer, tokens, outcome, valid, optimal, regret, fault},
-    with success and success_interval for a valid answer to a noisy task."""

@@ -61,6 +61,22 @@ class Tripwires(Frozen):
         return self
 
 
+class SftTripwires(Frozen):
+    """As `Tripwires`, for a supervised stage."""
+
+    window: int = Field(10, gt=0)
+    loss_growth: float | None = Field(1.5, gt=1)
+    """Mean loss over that of the best window that ended before this one began; one that is no number crosses it too."""
+    gradient_norm_above: float | None = Field(100.0, gt=0)
+    """Before clipping. A model that is shown a format for the first time begins with norms of some tens."""
+
+    @model_validator(mode="after")
+    def _any_armed(self) -> Self:
+        if self.loss_growth is None and self.gradient_norm_above is None:
+            raise ValueError("every wire is disarmed; arm one, or leave tripwires out")
+        return self
+
+
 class SftSettings(OptimizerSettings):
     """The numbers of one supervised stage. ``batch`` counts demonstrations a step.
 
@@ -70,6 +86,8 @@ class SftSettings(OptimizerSettings):
     careless: float = Field(0.0, ge=0, le=1)
     """Probability with which the demonstrator overlooks each of the things that a task asks to heed; at 0 every
     demonstration is valid."""
+    tripwires: SftTripwires | None = Field(None, exclude_if=absent)
+    """None = a stage runs to its last step whatever it shows; ``{}`` arms all wires."""
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> Self:

@@ -17,18 +17,22 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainer.metrics import StepMetrics, read_attempt
-from trainer.resume import history
-from trainer.spec import Trip, Tripwires
+from trainer.metrics import SftMetrics, Step, StepMetrics, read_rows
+from trainer.resume import history_rows
+from trainer.spec import Trip
+from trainer.training_settings import SftTripwires, Tripwires
+
+AnyWires = Tripwires | SftTripwires
 
 
-def judge(rows: Sequence[StepMetrics], wires: Tripwires) -> Trip | None:
+def judge(rows: Sequence[Step], wires: AnyWires) -> Trip | None:
     """The wire that the last of the steps crossed, if any; the first in the order of the settings.
 
-    ``rows`` are all steps of the stage up to now. A figure that is no finite number crosses its wire at once, others as
-    means once there are steps enough.
+    ``rows`` are all steps of the stage up to now, of the kind that the wires are for. A figure that is no finite number
+    crosses its wire at once, others as means once there are steps enough.
     """
-    for wire, figure, crossed in _figures(rows, wires):
+    figures = _supervised(rows, wires) if isinstance(wires, SftTripwires) else _reinforced(rows, wires)
+    for wire, figure, crossed in figures:
         threshold = getattr(wires, wire)
         if threshold is not None and crossed:
             known = figure if math.isfinite(figure) else None
@@ -36,31 +40,54 @@ def judge(rows: Sequence[StepMetrics], wires: Tripwires) -> Trip | None:
     return None
 
 
-def _figures(rows: Sequence[StepMetrics], wires: Tripwires) -> Iterator[tuple[str, float, bool]]:
-    """Wire, figure, and whether it is crossed; comparisons are written so that one with NaN counts as crossed."""
+Figure = tuple[str, float, bool]
+"""Wire, figure, and whether it is crossed; comparisons are written so that one with NaN counts as crossed."""
+
+
+def _reinforced(rows: Sequence[Any], wires: Tripwires) -> Iterator[Figure]:
+    """Of a stage of GRPO."""
     window = wires.window
-
-    def recent(name: str) -> float | None:
-        """The mean over the last window; None while the stage is shorter than that and all is finite."""
-        values = [value for row in rows[-window:] if (value := getattr(row, name)) is not None]
-        return _mean(values) if values and (len(rows) >= window or not math.isfinite(values[-1])) else None
-
-    if (entropy := recent("entropy")) is not None and wires.entropy_below is not None:
+    if (entropy := _recent(rows, "entropy", window)) is not None and wires.entropy_below is not None:
         yield "entropy_below", entropy, not entropy >= wires.entropy_below
     if len(rows) > window and wires.length_growth is not None:
         growth = _mean([row.length for row in rows[-window:]]) / max(_mean([row.length for row in rows[:window]]), 1.0)
         yield "length_growth", growth, not growth <= wires.length_growth
     for wire, name in (("clipped_above", "clipped"), ("kl_above", "kl"), ("gradient_norm_above", "gradient_norm")):
-        bound = getattr(wires, wire)
-        if bound is not None and (figure := recent(name)) is not None:
-            yield wire, figure, not figure <= bound
-    if len(rows) >= 2 * window and wires.reward_share is not None:
-        rewards = [row.reward for row in rows]
-        best = max(_mean(rewards[end - window : end]) for end in range(window, len(rows) - window + 1))
+        yield from _above(rows, wire, name, getattr(wires, wire), window)
+    if wires.reward_share is not None and len(rows) >= 2 * window:
+        best = max(_earlier([row.reward for row in rows], window))
         # Where nothing was ever earned there is nothing to lose.
         if best > 0:
-            share = _mean(rewards[-window:]) / best
+            share = _mean([row.reward for row in rows[-window:]]) / best
             yield "reward_share", share, not share >= wires.reward_share
+
+
+def _supervised(rows: Sequence[Any], wires: SftTripwires) -> Iterator[Figure]:
+    """Of a supervised stage."""
+    if wires.loss_growth is not None:
+        losses, window = [row.loss for row in rows], wires.window
+        if not math.isfinite(losses[-1]):
+            yield "loss_growth", losses[-1], True
+        elif len(losses) >= 2 * window:
+            growth = _mean(losses[-window:]) / min(_earlier(losses, window))
+            yield "loss_growth", growth, not growth <= wires.loss_growth
+    yield from _above(rows, "gradient_norm_above", "gradient_norm", wires.gradient_norm_above, wires.window)
+
+
+def _above(rows: Sequence[Any], wire: str, name: str, bound: float | None, window: int) -> Iterator[Figure]:
+    if bound is not None and (figure := _recent(rows, name, window)) is not None:
+        yield wire, figure, not figure <= bound
+
+
+def _recent(rows: Sequence[Any], name: str, window: int) -> float | None:
+    """The mean over the last window; None while the stage is shorter than that and all is finite."""
+    values = [value for row in rows[-window:] if (value := getattr(row, name)) is not None]
+    return _mean(values) if values and (len(rows) >= window or not math.isfinite(values[-1])) else None
+
+
+def _earlier(values: Sequence[float], window: int) -> list[float]:
+    """Means of all windows that ended before the last one began."""
+    return [_mean(values[end - window : end]) for end in range(window, len(values) - window + 1)]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -73,19 +100,20 @@ class Watch(TrainerCallback):
     Must stand behind the callback that writes the metrics.
     """
 
-    def __init__(self, attempt: Path, wires: Tripwires, resumed_from_step: int | None) -> None:
+    def __init__(self, attempt: Path, wires: AnyWires, resumed_from_step: int | None) -> None:
         self._attempt = attempt
         self._wires = wires
+        self._kind: type[Step] = SftMetrics if isinstance(wires, SftTripwires) else StepMetrics
         first = resumed_from_step or 0
-        self._rows = [row for row in history(attempt) if row.step <= first]
-        self._read = len(read_attempt(attempt))
+        self._rows = [row for row in history_rows(attempt, self._kind) if row.step <= first]
+        self._read = len(read_rows(attempt, self._kind))
         self.trip = judge(self._rows, wires) if self._rows else None
         """Set at once if the checkpoint to go on from is the one at which the stage was stopped."""
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        new = read_attempt(self._attempt, skip=self._read)
+        new = read_rows(self._attempt, self._kind, skip=self._read)
         self._read += len(new)
         self._rows += new
         if new:

@@ -1,15 +1,18 @@
 """`python -m trainer.warm_start`: show a model the environment's demonstrations, and say what it learnt by them.
 
 One supervised stage (kind ``sft``) by a profile's ``sft`` section, on tasks of the training split, with an evaluation
-on a part of the validation set before and after. The model lies in DIRECTORY/stage/model; a profile that names it goes
-on from there. Run again, it goes on where it stopped. Exit codes: 0 done, 1 a worker failed, 2 bad input.
+on a part of the validation set before and after: on tasks of the cells that are shown. The model lies in
+DIRECTORY/stage/model; a profile that names it goes on from there. Run again, it goes on where it stopped. Exit codes:
+0 done, 1 a worker failed, 2 bad input, 75 stopped by SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +20,26 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import Progress
 
-from envsim.api import Environment, EnvsimError
+from envsim.api import Environment, EnvsimError, Instance
 from envsim.documents import DocumentError, read_yaml
 from envsim.registry import get
+from trainer.attempts import attempts
 from trainer.checkpoint import CheckpointError, resolve
 from trainer.dataset import DatasetError, write_dataset
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.launch.contract import LaunchError
+from trainer.launch.places import launcher
+from trainer.metrics import SftMetrics, stage_rows
 from trainer.policy import TransformersPolicy
 from trainer.profile import Profile, ProfileError, load_profile
 from trainer.spec import DataRef, EvalReport, ModelRef, SftResult, SftSpec, explain
-from trainer.stage import StageError, StageInputError, run_sft
+from trainer.stage import StageCancelled, StageError, StageInputError, run_sft
+from trainer.stopping import EXIT_DRAINED, stopped_by_signals
 
 _BAD_INPUT = (CheckpointError, DatasetError, DocumentError, EnvsimError, EvaluationError, ProfileError, OSError)
 SET = "validation"
+_PARTS = 10
+"""Of the curve of the loss."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,16 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--evaluate", type=int, default=64, help="validation tasks before and after; 0 = none")
     options = parser.parse_args(arguments)
     try:
-        return _run(options)
+        with stopped_by_signals() as stop:
+            return _run(options, stop)
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
+    except LaunchError as error:
+        print(error, file=sys.stderr)
+        return 1
     except StageError as error:
         print(error, file=sys.stderr)
-        return 2 if isinstance(error, StageInputError) else 1
+        return EXIT_DRAINED if isinstance(error, StageCancelled) else 2 if isinstance(error, StageInputError) else 1
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, stop: threading.Event) -> int:
     profile = load_profile(options.profile)
     for name, least in (("tasks", 1), ("seed", 0), ("evaluate", 0)):
         if getattr(options, name) < least:
@@ -71,7 +85,8 @@ def _run(options: argparse.Namespace) -> int:
     data = write_dataset(tasks, directory / "dataset.jsonl")
     spec = sft_spec(profile, environment.name, start, data, seed=options.seed, steps=options.steps)
     console = Console()
-    before = _evaluated(profile, environment, start, directory / "before", options.evaluate)
+    asked = _asked(environment, tasks, options.evaluate)
+    before = _evaluated(profile, environment, start, directory / "before", tasks=asked, stop=stop)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("showing demonstrations", total=spec.steps)
 
@@ -79,9 +94,10 @@ def _run(options: argparse.Namespace) -> int:
             if event["event"] == "step":
                 bar.update(task, completed=event["step"], description=f"loss {event['loss']:.3f}")
 
-        result = run_sft(spec, directory / "stage", on_progress=show)
-    after = _evaluated(profile, environment, result.model, directory / "after", options.evaluate)
+        result = run_sft(spec, directory / "stage", on_progress=show, stop=stop, launcher=launcher(profile.launch))
+    after = _evaluated(profile, environment, result.model, directory / "after", tasks=asked, stop=stop)
     console.print(_learnt(result), soft_wrap=True)
+    console.print(_curve(stage_rows(attempts(directory / "stage"), SftMetrics)), soft_wrap=True)
     if before is not None and after is not None:
         console.print(_verdicts("before", before), soft_wrap=True)
         console.print(_verdicts("after", after), soft_wrap=True)
@@ -129,12 +145,30 @@ def _config(environment: Environment, path: Path | None) -> Any:
         raise ProfileError(f"--config {path}: {explain(error)}") from error
 
 
-def _evaluated(profile: Profile, environment: Environment, ref: ModelRef, directory: Path, n: int) -> EvalReport | None:
-    """Greedy answers to n tasks evenly spread over the set."""
-    if n == 0:
+def _asked(environment: Environment, shown: Sequence[Instance], n: int) -> Sequence[Instance]:
+    """n tasks evenly spread over those of the set whose cells are among the ones shown."""
+    cells = {environment.cell(task) for task in shown}
+    whole = [task for task in environment.frozen_set(SET) if environment.cell(task) in cells]
+    return [whole[index * len(whole) // n] for index in range(n)] if n < len(whole) else whole
+
+
+def _evaluated(
+    profile: Profile,
+    environment: Environment,
+    ref: ModelRef,
+    directory: Path,
+    *,
+    tasks: Sequence[Instance],
+    stop: threading.Event,
+) -> EvalReport | None:
+    """Greedy answers to the tasks; None without any. Raises StageCancelled between two chunks of answers."""
+    if not tasks:
         return None
-    whole = environment.frozen_set(SET)
-    some = [whole[index * len(whole) // n] for index in range(n)] if n < len(whole) else whole
+
+    def go_on(done: int, total: int) -> None:
+        if stop.is_set():
+            raise StageCancelled(f"stopped after {done} of {total} answers; run it again to go on")
+
     policy = TransformersPolicy(
         ref,
         device=profile.device,
@@ -145,12 +179,13 @@ def _evaluated(profile: Profile, environment: Environment, ref: ModelRef, direct
     report = evaluate(
         policy,
         environment,
-        some,
+        tasks,
         set_name=SET,
         model_sha256=ref.sha256,
         style=profile.style,
         generation=profile.generation.model_copy(update={"temperature": 0.0}),
         directory=directory,
+        progress=go_on,
     )
     policy.close()
     return report
@@ -161,6 +196,13 @@ def _learnt(result: SftResult) -> str:
         f"{result.steps} steps, {result.answer_tokens} answer tokens in {result.seconds['total']:.0f} s: "
         f"loss {result.loss_first:.3f} -> {result.loss_last:.3f} nats a token"
     )
+
+
+def _curve(rows: Sequence[SftMetrics]) -> str:
+    """The mean loss of each tenth of the steps."""
+    edges = [len(rows) * part // _PARTS for part in range(_PARTS + 1)]
+    means = [f"{sum(row.loss for row in rows[a:b]) / (b - a):.2f}" for a, b in pairwise(edges) if b > a]
+    return f"loss by tenths of the steps: {' '.join(means)}"
 
 
 def _verdicts(when: str, report: EvalReport) -> str:

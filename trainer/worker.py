@@ -1,10 +1,10 @@
 """`python -m trainer.worker --spec FILE --directory DIR`: trains one stage and writes its result.
 
 DIR is the attempt's directory; the model and ``result.json`` go to its parent, the stage, the result last. One worker
-at a time holds the stage's lock, so two supervisors cannot train it twice. Of several processes the first alone writes.
-On SIGTERM a worker of one process ends the step, saves a checkpoint and leaves; several leave at once. Exit codes:
-0 done, 1 failed, 2 bad input, 3 another worker holds the stage, 5 out of memory, 6 disk full, 75 ended by SIGTERM;
-where it can be written, DIR/outcome.json names the reason.
+at a time holds the stage's lock, so two supervisors cannot train it twice. Of several processes the first alone writes,
+but for the reason for which another one ends. On SIGTERM the step is ended, a checkpoint saved and training left, by
+all processes at the same step. Exit codes: 0 done, 1 failed, 2 bad input, 3 another worker holds the stage, 5 out of
+memory, 6 disk full, 75 ended by SIGTERM; where it can be written, DIR/outcome.json names the reason.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from trainer.attempts import LOCK, RESULT, attempts, number, read_result_of, record_worker
+from trainer.attempts import LOCK, RESULT, attempts, read_result_of, record_worker
 from trainer.files import publish, remove_stale, write_atomic
+from trainer.imports import prepare
 from trainer.launch.leash import follow_parent
-from trainer.metrics import SftMetrics, beat, mean_known
+from trainer.metrics import beat
 from trainer.outcomes import (
     EXIT_CODES,
     AttemptRecord,
@@ -38,34 +38,16 @@ from trainer.outcomes import (
     write_end,
     write_record,
 )
-from trainer.resume import COMPLETE, history, history_rows
-from trainer.spec import (
-    AnyResult,
-    AnySpec,
-    EarlierAttempt,
-    JobResult,
-    ModelRef,
-    SftResult,
-    SftSpec,
-    StageResult,
-    StageSpec,
-    read_spec,
-)
+from trainer.reckoning import result_of
+from trainer.results import JobResult, SftResult, StageResult
+from trainer.resume import COMPLETE
+from trainer.spec import AnySpec, SftSpec, StageSpec, read_spec
 
 if TYPE_CHECKING:
     from trainer.trained import Trained
 
 EXIT_BAD_INPUT = 2
 EXIT_HELD = 3
-_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-}
-_SLOW = ("vllm", "peft", "wandb", "trackio")
-"""TRL imports them whenever they are there, which costs seconds; vLLM touches the random state as well. Curves
-are drawn by the process that supervises this one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,7 +137,8 @@ def _work(spec: AnySpec, record: AttemptRecord | None, options: argparse.Namespa
         return _end(attempt, wrong.get(type(error.__cause__), "bad_input"), str(error), rank)
     if not trained.finished(spec.steps):
         detail = f"SIGTERM after step {trained.steps} of {spec.steps}; saved there"
-        return _end(attempt, "terminated", detail, rank)
+        # The others end well: a failure of theirs would have the first one killed before it has said why.
+        return _end(attempt, "terminated", detail) if rank == 0 else 0
     if rank == 0:
         _publish(spec, begins, trained, staged, attempt=attempt, started=started)
     return 0
@@ -199,7 +182,7 @@ def _publish(
     # A result speaks of the model beside it: an older one goes before its model does.
     (stage / RESULT).unlink(missing_ok=True)
     publish(staged, model)
-    result = _result(spec, record, trained, model=reference(model), attempt=attempt, started=started)
+    result = result_of(spec, record, trained, model=reference(model), attempt=attempt, started=started)
     write_atomic(stage / RESULT, result.model_dump_json(indent=1))
     beat(attempt, "done", result.steps)
     write_end(attempt, "done")
@@ -208,14 +191,6 @@ def _publish(
 def _wanted(spec: AnySpec) -> set[str]:
     wanted = {"peft"} if spec.lora is not None else set[str]()
     return wanted | {"vllm"} if isinstance(spec, StageSpec) and spec.rollouts.kind != "transformers" else wanted
-
-
-def prepare(wanted: Collection[str] = ()) -> None:
-    """What must be set before TRL is imported; packages that it would import for nothing are hidden."""
-    os.environ.update(_ENVIRONMENT)
-    for package in _SLOW:
-        if package not in wanted and find_spec(package) is not None:
-            sys.modules[package] = None  # type: ignore[assignment]
 
 
 def _clear(stage: Path, attempt: Path) -> None:
@@ -227,62 +202,6 @@ def _clear(stage: Path, attempt: Path) -> None:
         for checkpoint in other.glob("checkpoint-*"):
             if other != attempt and not (checkpoint / COMPLETE).exists():
                 shutil.rmtree(checkpoint)
-
-
-def _result(
-    spec: AnySpec, record: AttemptRecord, trained: Trained, *, model: ModelRef, attempt: Path, started: float
-) -> AnyResult:
-    """First and last figures are means over a fifth of the steps; seconds are this attempt's."""
-    total = time.time() - started
-    clock = trained.clock
-    common: dict[str, Any] = {
-        "spec_hash": spec.identity(),
-        "stage": spec.stage,
-        "steps": trained.steps,
-        "model": model,
-        "weight_change": trained.weight_change,
-        "seconds": {
-            "start_up": clock.start_up,
-            "generation": clock.generation,
-            "training": total - clock.start_up - clock.generation - clock.saving,
-            "saving": clock.saving,
-            "total": total,
-        },
-        "attempt": number(attempt),
-        "resumed_from_step": trained.resumed_from_step,
-        "tripped": trained.tripped,
-        "warnings": trained.warnings,
-        "exact": record.exact,
-        "micro_batch": None if record.micro_batch == spec.micro_batch else record.micro_batch,
-        "earlier": tuple(
-            EarlierAttempt(attempt=number(other), outcome="lost" if (end := read_end(other)) is None else end.outcome)
-            for other in attempts(attempt.parent)
-            if other != attempt
-        ),
-        "passed_over": record.passed_over,
-    }
-    if isinstance(spec, SftSpec):
-        shown = history_rows(attempt, SftMetrics)
-        first, last = _ends([row.loss for row in shown])
-        tokens = sum(row.tokens for row in shown)
-        return SftResult(**common, loss_first=first, loss_last=last, answer_tokens=tokens)
-    steps = history(attempt)
-    first, last = _ends([row.reward for row in steps])
-    return StageResult(
-        **common,
-        generated_tokens=sum(row.tokens for row in steps),
-        reward_first=first,
-        reward_last=last,
-        zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
-        success=mean_known(row.success for row in steps),
-        progress=mean_known(row.progress for row in steps),
-    )
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Means over the first and over the last fifth."""
-    window = max(1, len(values) // 5)
-    return sum(values[:window]) / window, sum(values[-window:]) / window
 
 
 @contextmanager
@@ -297,11 +216,16 @@ def _hold(stage: Path) -> Iterator[None]:
 
 
 def _end(attempt: Path, outcome: Outcome, detail: str, rank: int = 0) -> int:
-    """Say why the attempt ends without a result, in the first process in writing; returns the exit code."""
+    """Say why the attempt ends without a result; returns the exit code.
+
+    Any process may be the one to which it happened, and the others are killed before they could say anything: the first
+    word stands.
+    """
+    detail = detail if rank == 0 else f"process {rank}: {detail}"
     # Where the disk is full neither the log nor the outcome can be written, and the exit code alone tells.
     with suppress(OSError):
         print(detail, file=sys.stderr, flush=True)
-    if rank == 0:
+    if rank == 0 or read_end(attempt) is None:
         with suppress(OSError):
             write_end(attempt, outcome, detail)
     code = next((code for code, name in EXIT_CODES.items() if name == outcome), EXIT_BAD_INPUT)

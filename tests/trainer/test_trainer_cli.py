@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-import trainer.stage
+import trainer.supervision
 from trainer.__main__ import main
 from trainer.attempts import live_worker
 from trainer.evaluate import read_rollouts
@@ -87,7 +87,7 @@ def test_stage_prints_its_result(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(trainer.stage, "WORKER", "fake_worker")
+    monkeypatch.setattr(trainer.supervision, "WORKER", "fake_worker")
     directory = tmp_path / "000"
     directory.mkdir()
     (directory / "script.txt").write_text("done")
@@ -106,7 +106,7 @@ def test_stage_prints_its_result(
 def test_a_stage_that_is_told_to_stop_ends_with_75_and_leaves_no_worker(
     make_spec: Callable[..., StageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: signal.Signals
 ) -> None:
-    monkeypatch.setattr(trainer.stage, "WORKER", "fake_worker")
+    monkeypatch.setattr(trainer.supervision, "WORKER", "fake_worker")
     directory, before = tmp_path / "000", signal.getsignal(sign)
     directory.mkdir()
     (directory / "script.txt").write_text("hang done")

@@ -14,15 +14,18 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 from toy import Toy
 
 from trainer.evaluate import evaluate, rollouts_path
 from trainer.launch.contract import LaunchError, Resources, Task, stage_resources
 from trainer.launch.follow import finish
 from trainer.launch.local import LocalLauncher
+from trainer.launch.places import launcher
 from trainer.launch.presets import presets
 from trainer.launch.ranks import arguments_for
 from trainer.launch.serving import ServingError, free_port, serve_line, split_gpus, start, wait_healthy
+from trainer.launch.settings import LaunchSettings
 from trainer.launch.shard import EvaluationPlan
 from trainer.launch.sharded import ShardedPolicy
 from trainer.profile import ProfileError, load_profile, shipped_profiles
@@ -93,7 +96,7 @@ def test_what_can_work_is_taken(tmp_path: Path, base: str, sections: dict[str, A
 
 def test_without_a_launch_section_nothing_is_said_of_one() -> None:
     """So that run.yaml and the identity of a stage are what they were before there were launchers."""
-    for name in ("seedling", "smollm2", "qwen3-4b"):
+    for name in ("seedling", "smollm2"):
         profile = load_profile(name)
         assert "launch" not in profile.model_dump(mode="json")
         assert profile.ranks() is None
@@ -233,6 +236,36 @@ def test_a_leash_ends_with_its_holder(tmp_path: Path, sign: signal.Signals) -> N
     else:
         job.stop()
     wait(lambda: not process.exists())
+
+
+@pytest.mark.parametrize(("grace", "ends"), [("0.2", b""), ("20", b"in peace")])
+def test_a_leash_gives_the_grace_that_it_is_told(tmp_path: Path, grace: str, ends: bytes) -> None:
+    slow = (
+        "import pathlib, signal, sys, time\n"
+        "asked = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
+        f"pathlib.Path({str(tmp_path / 'ready')!r}).touch()\n"
+        "while not asked: time.sleep(0.01)\n"
+        "time.sleep(1); print('in peace', end='', flush=True)"
+    )
+    command = [sys.executable, "-m", "trainer.launch.leash", "--grace", grace, "-c", slow]
+    leash = subprocess.Popen(command, stdout=subprocess.PIPE)
+    wait((tmp_path / "ready").exists)
+    leash.terminate()
+    said, _ = leash.communicate(timeout=20)
+    assert said == ends
+    assert leash.returncode == (0 if ends else -signal.SIGKILL)
+
+
+def test_a_profile_says_what_grace_its_tasks_have() -> None:
+    assert launcher(LaunchSettings(grace_seconds=240)).grace_seconds == 240
+    assert launcher(None).grace_seconds == launcher(LaunchSettings()).grace_seconds == 10
+    for name in ("qwen3-4b", "qwen3-4b-8gpu"):
+        settings = load_profile(name).launch
+        assert settings is not None
+        assert settings.grace_seconds == 240
+    with pytest.raises(ValidationError, match="greater than 0"):
+        LaunchSettings(grace_seconds=0)
 
 
 def wait(condition: Any, seconds: float = 10) -> None:

@@ -15,11 +15,12 @@ from transformers import PreTrainedTokenizerBase
 from envsim import registry
 from trainer.attempts import new_attempt
 from trainer.checkpoint import load_tokenizer, resolve
+from trainer.consistency import contradiction
 from trainer.grpo import grpo_config, train
 from trainer.lengths import check_room
 from trainer.losses import PRESETS, Preset
 from trainer.metrics import read_attempt
-from trainer.spec import GenerationSettings, GrpoSettings, ModelRef, RewardWeights, StageSpec, contradiction
+from trainer.spec import GenerationSettings, GrpoSettings, ModelRef, RewardWeights, StageSpec
 from trainer.stage import StageInputError, check_spec
 from trainer.trained import Trained, TrainingError, TrainingInputError
 

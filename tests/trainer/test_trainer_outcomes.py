@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from test_trainer_stage import stage, wait_for
 
-import trainer.stage
+import trainer.supervision
 from trainer.attempts import attempts, live_worker, new_attempt, read_result, record_worker, spec_path
 from trainer.files import write_atomic
 from trainer.forking import ForkLauncher
@@ -175,7 +175,7 @@ def test_a_damaged_result_is_named(stage: Any, make_spec: Callable[..., StageSpe
 def test_a_lock_that_nobody_owns_up_to_is_told_of(
     make_spec: Callable[..., StageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer.stage, "_HELD_SECONDS", 0.5)
+    monkeypatch.setattr(trainer.supervision, "_HELD_SECONDS", 0.5)
     with (tmp_path / "worker.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(StageError, match="has held its lock") as raised:

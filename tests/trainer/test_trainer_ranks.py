@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ from trainer.attempts import attempts, live_worker
 from trainer.launch.contract import Task
 from trainer.launch.local import LocalLauncher
 from trainer.metrics import read_attempt
+from trainer.outcomes import read_end
+from trainer.resume import resume_point
 from trainer.spec import Ranks, StageSpec
-from trainer.stage import run_stage
+from trainer.stage import StageCancelled, run_stage
 
 pytestmark = pytest.mark.loop
 TWO = Ranks(preset="cpu", processes=2)
@@ -59,6 +62,33 @@ def test_two_processes_give_what_one_gives_also_after_one_of_them_died(
     assert resumed.model.sha256 == two.model.sha256
     assert not any(Path(f"/proc/{pid}").exists() for pid in killed)
 
+    # SIGTERM: all processes leave at the same step, wherever checkpoints lie, and nothing is lost of what they did.
+    drained, stop = tmp_path / "drained", threading.Event()
+
+    def at_the_first_step(event: dict[str, object]) -> None:
+        if event.get("step") == 1:
+            stop.set()
+
+    with pytest.raises(StageCancelled):
+        run_stage(slow, drained, on_progress=at_the_first_step, stop=stop, launcher=LocalLauncher(grace_seconds=60))
+    ended, point = read_end(attempts(drained)[0]), resume_point(drained, slow.identity())
+    assert ended is not None
+    assert (ended.outcome, ended.detail) == ("terminated", f"SIGTERM after step {point.step} of 4; saved there")
+    again = run_stage(slow, drained)
+    assert (again.attempt, again.resumed_from_step, again.exact) == (2, point.step, True)
+    assert again.model.sha256 == two.model.sha256
+
+
+def test_memory_that_runs_out_in_the_second_process_is_told_of_by_it(
+    make_spec: Callable[..., StageSpec], tmp_path: Path
+) -> None:
+    result = run_stage(make_spec(steps=2, micro_batch=4, ranks=TWO, environment="toy:SecondIsSmall"), tmp_path / "000")
+    ended = read_end(tmp_path / "000" / "attempt-1")
+    assert ended is not None
+    assert ended.outcome == "out_of_memory"
+    assert ended.detail == "process 1: OutOfMemoryError: CUDA out of memory. Tried to embed 4 rows"
+    assert (result.attempt, result.micro_batch) == (2, 2)
+
 
 @pytest.mark.parametrize(("how", "code"), [("exit 2", 2), ("die", -9)])
 def test_the_ranks_end_as_the_first_of_them_that_failed(tmp_path: Path, how: str, code: int) -> None:
@@ -66,6 +96,14 @@ def test_the_ranks_end_as_the_first_of_them_that_failed(tmp_path: Path, how: str
     wait_for(lambda: job.poll() is not None)
     assert job.poll() == code, (tmp_path / "log").read_text()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path)))
+
+
+def test_sigterm_to_the_agent_drains_the_ranks(tmp_path: Path) -> None:
+    job = LocalLauncher(grace_seconds=20).start(two_ranks(tmp_path, "drain"))
+    wait_for(lambda: len(pids(tmp_path)) == 2)
+    job.stop()
+    assert job.poll() == 75, (tmp_path / "log").read_text()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path))
 
 
 def test_the_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +23,9 @@ from trainer import warm_start
 from trainer.attempts import attempts, live_worker
 from trainer.checkpoint import load, reference, resolve, stop_tokens
 from trainer.dataset import write_dataset
+from trainer.launch.local import LocalLauncher
 from trainer.metrics import SftMetrics, stage_rows
+from trainer.outcomes import read_end
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
 from trainer.resume import resume_point
@@ -37,7 +41,7 @@ from trainer.spec import (
     StageSpec,
     read_spec,
 )
-from trainer.stage import StageInputError, run_sft
+from trainer.stage import StageCancelled, StageInputError, run_sft
 
 NUMBERS = {"steps": 6, "batch": 8, "micro_batch": 4, "learning_rate": 3e-3, "save_every": 2}
 
@@ -180,6 +184,40 @@ def test_a_supervised_stage_follows_the_protocol_and_resumes_to_the_very_same_we
 
 
 @pytest.mark.loop
+def test_a_supervised_stage_drains_and_goes_on_to_the_very_same_weights(
+    make_sft: Callable[..., SftSpec], tmp_path: Path
+) -> None:
+    spec, stop, directory = make_sft(environment="toy:Patient"), threading.Event(), tmp_path / "drained"
+    straight = run_sft(spec, tmp_path / "straight")
+
+    def at_the_second_step(event: dict[str, Any]) -> None:
+        if event.get("step") == 2:
+            stop.set()
+
+    with pytest.raises(StageCancelled):
+        run_sft(spec, directory, stop=stop, on_progress=at_the_second_step, launcher=LocalLauncher(grace_seconds=60))
+    ended, point = read_end(directory / "attempt-1"), resume_point(directory, spec.identity())
+    assert ended is not None
+    assert (ended.outcome, ended.detail) == ("terminated", f"SIGTERM after step {point.step} of 6; saved there")
+    resumed = run_sft(spec, directory)
+    assert (resumed.attempt, resumed.resumed_from_step, resumed.exact) == (2, point.step, True)
+    assert (resumed.model.sha256, resumed.answer_tokens) == (straight.model.sha256, straight.answer_tokens)
+
+
+@pytest.mark.loop
+def test_weights_lost_to_nan_trip_a_supervised_stage(
+    make_sft: Callable[..., SftSpec], tiny: ModelRef, tmp_path: Path
+) -> None:
+    spec = make_sft(learning_rate=1e30, max_grad_norm=0, tripwires={"window": 3})
+    result = run_sft(spec, tmp_path / "000")
+    assert result.tripped is not None
+    assert (result.tripped.wire, result.tripped.figure) == ("loss_growth", None)
+    assert (result.steps, result.weight_change, result.model.sha256) == (result.tripped.step, 0, tiny.sha256)
+    assert result.steps < spec.steps
+    assert run_sft(spec, tmp_path / "000") == result
+
+
+@pytest.mark.loop
 def test_demonstrations_teach_the_seedling_and_move_its_verdicts(tmp_path: Path) -> None:
     """Three agents, of which it has seen little: some steps and more of its plans are valid."""
     lake = registry.get("lake")
@@ -210,6 +248,31 @@ def test_demonstrations_teach_the_seedling_and_move_its_verdicts(tmp_path: Path)
 
     before, after = valid(spec.init_model), valid(result.model)
     assert after > before + 0.1, (before, after)
+
+
+@pytest.mark.loop
+def test_the_command_drains(tiny: ModelRef, tmp_path: Path) -> None:
+    text = (Path(warm_start.__file__).parent / "profiles" / "smollm2.yaml").read_text()
+    profile, out = tmp_path / "p.yaml", tmp_path / "out"
+    profile.write_text(text)
+    line = ["--profile", str(profile), "--model", tiny.path, "--directory", str(out), "--tasks", "20"]
+    command = [sys.executable, "-m", "trainer.warm_start", *line, "--steps", "2000", "--evaluate", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not stage_rows(attempts(out / "stage"), SftMetrics):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    worker = live_worker(out / "stage" / "attempt-1")
+    assert worker is not None
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75, said
+    assert "run it again to go on" in said
+    assert live_worker(out / "stage" / "attempt-1") is None
+    ended = read_end(out / "stage" / "attempt-1")
+    assert ended is not None
+    assert ended.outcome == "terminated"
 
 
 @pytest.mark.loop

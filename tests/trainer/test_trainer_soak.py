@@ -13,10 +13,11 @@ from fake_worker import metrics
 from test_trainer_stage import stage
 
 from trainer.attempts import read_result
-from trainer.disturb import TinyDisk, damage
+from trainer.disturb import KINDS, TinyDisk, damage
 from trainer.metrics import append
 from trainer.resume import history
-from trainer.soak import SoakError, Undisturbed, judge, main
+from trainer.soak import Plan, main
+from trainer.soaked import SoakError, Undisturbed, judge
 from trainer.spec import EarlierAttempt, StageResult, StageSpec
 from trainer.stage import run_stage
 
@@ -96,6 +97,17 @@ def test_a_tiny_disk_is_full_to_the_last_byte_and_can_be_emptied(tmp_path: Path)
         (tmp_path / "disk" / "more").write_bytes(bytes(1 << 16))
     finally:
         disk.close()
+
+
+def test_a_soak_that_goes_on_has_the_trials_that_it_would_have_had() -> None:
+    kinds = sorted(KINDS)
+    plans = Plan.all(30, 5, kinds)
+    seen = [(plan.trial, plan.kind, plan.step, plan.fraction, plan.rng.random()) for plan in plans]
+    again = [(plan.trial, plan.kind, plan.step, plan.fraction, plan.rng.random()) for plan in Plan.all(12, 5, kinds)]
+    assert again == seen[:12]
+    assert [kind for _, kind, *_ in seen[: len(kinds)]] != kinds
+    for start in range(0, 27, len(kinds)):
+        assert sorted(kind for _, kind, *_ in seen[start : start + len(kinds)]) == kinds
 
 
 def test_no_kills_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

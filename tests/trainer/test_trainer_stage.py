@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import trainer.stage
+import trainer.supervision
 from trainer.attempts import attempts, live_worker, new_attempt, process_started, record_worker
 from trainer.files import publish
 from trainer.spec import DataRef, ModelRef, StageSpec
@@ -23,7 +23,7 @@ from trainer.stage import StageCancelled, StageError, StageInputError, run_stage
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    monkeypatch.setattr(trainer.stage, "WORKER", "fake_worker")
+    monkeypatch.setattr(trainer.supervision, "WORKER", "fake_worker")
 
     def script(words: str) -> Path:
         directory = tmp_path / "007"

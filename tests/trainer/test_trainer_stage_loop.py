@@ -83,6 +83,10 @@ def test_a_soaked_stage_comes_through(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1:] == [f"{kills} passed, 0 failed"], done.stdout + done.stderr
     assert done.returncode == 0
     assert [path.name for path in tmp_path.glob("trial-*") if path.is_dir()] == []
+    # Started again it goes on after its last trial: here nothing is left to do.
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert again.stdout.splitlines()[-1:] == [f"{kills} passed, 0 failed"], again.stdout + again.stderr
+    assert len(again.stdout.splitlines()) == 3
 
 
 def test_repeated_prompts_are_refused_before_the_first_step(

@@ -17,10 +17,11 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from trainer.attempts import attempts
 from trainer.checkpoint import load
-from trainer.metrics import StepMetrics, append, read_attempt
+from trainer.metrics import SftMetrics, StepMetrics, append, read_attempt
 from trainer.resume import resume_point
 from trainer.spec import GrpoSettings, ModelRef, StageSpec, Trip, Tripwires
 from trainer.stage import run_stage
+from trainer.training_settings import SftSettings, SftTripwires
 from trainer.tripwires import Watch, judge
 
 OFF = dict.fromkeys(
@@ -63,6 +64,42 @@ def test_each_wire_is_crossed_by_the_mean_of_its_window(
     assert trip is not None
     assert (trip.wire, trip.step, trip.threshold) == (armed, len(rows), getattr(wires, armed))
     assert trip.figure == pytest.approx(figure)
+
+
+def supervised(**series: list[float]) -> list[SftMetrics]:
+    n = len(next(iter(series.values())))
+    row = SftMetrics(step=1, steps=n, loss=1.0, tokens=9, gradient_norm=1.0, learning_rate=1e-3, seconds=0.1)
+    return [
+        row.model_copy(update={"step": step} | {name: values[step - 1] for name, values in series.items()})
+        for step in range(1, n + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wires", "series", "trip"),
+    [
+        (SftTripwires(window=2), {"loss": [2.0, 1.0, 1.0, 1.0, 2.0, 1.5]}, ("loss_growth", 6, 1.75)),
+        (SftTripwires(window=2), {"loss": [2.0, 1.0, math.nan]}, ("loss_growth", 3, None)),
+        (SftTripwires(window=2), {"gradient_norm": [1.0, 1.0, 1.0, 300.0]}, ("gradient_norm_above", 4, 150.5)),
+        (SftTripwires(window=5), {"gradient_norm": [1.0, math.inf]}, ("gradient_norm_above", 2, None)),
+    ],
+)
+def test_supervised_stages_have_wires_of_their_own(
+    wires: SftTripwires, series: dict[str, list[float]], trip: tuple[str, int, float | None]
+) -> None:
+    rows = supervised(**series)
+    assert all(judge(rows[:end], wires) is None for end in range(1, len(rows)))
+    found = judge(rows, wires)
+    assert found is not None
+    assert (found.wire, found.step) == trip[:2]
+    assert found.figure == (None if trip[2] is None else pytest.approx(trip[2]))
+    assert all(judge(supervised(loss=[3.0 - 0.1 * n for n in range(20)])[:end], wires) is None for end in range(1, 21))
+
+
+def test_supervised_wires_that_cannot_work_are_refused_and_none_are_left_out() -> None:
+    with pytest.raises(ValidationError, match="every wire is disarmed"):
+        SftTripwires(loss_growth=None, gradient_norm_above=None)
+    assert "tripwires" not in SftSettings(steps=1).model_dump()
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,14 @@ class Slow(Toy):
         return super().score(instance, answer)
 
 
+class Patient(Toy):
+    """Takes its time over each demonstration."""
+
+    def demonstration(self, task: ToyInstance, style: Style, seed: int, careless: float = 0.0) -> str:
+        time.sleep(0.02)
+        return super().demonstration(task, style, seed, careless)
+
+
 class Mortal(Toy):
     """Kills its process with SIGKILL at the 50th verdict, once: the file that it leaves saves the next process."""
 
@@ -103,6 +111,14 @@ class Small(Toy):
 
     def __init__(self) -> None:
         torch.nn.modules.module.register_module_forward_pre_hook(_hold_three)
+
+
+class SecondIsSmall(Small):
+    """As `Small`, in the second of several processes alone."""
+
+    def __init__(self) -> None:
+        if os.environ.get("RANK") == "1":
+            super().__init__()
 
 
 def _hold_three(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:

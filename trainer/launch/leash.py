@@ -1,7 +1,8 @@
 """No process outlives the one that it works for: ``follow_parent()`` inside it, or ``python -m trainer.launch.leash``.
 
-``python -m trainer.launch.leash ARGUMENTS`` runs this Python with the arguments in a session of its own. It ends that
-session at once when its own parent is gone, gently when it is told to stop, and exits as the command did.
+``python -m trainer.launch.leash [--grace SECONDS] ARGUMENTS`` runs this Python with the arguments in a session of its
+own. It ends that session at once when its own parent is gone, with that grace when it is told to stop, and exits as the
+command did.
 """
 
 from __future__ import annotations
@@ -41,8 +42,13 @@ def end_as(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def hold(command: Sequence[str], started: Callable[[int], None] | None = None) -> NoReturn:
-    """Run a command in a session of its own and exit as it does; ``started`` is told its process id."""
+def hold(
+    command: Sequence[str], started: Callable[[int], None] | None = None, grace: float = GRACE_SECONDS
+) -> NoReturn:
+    """Run a command in a session of its own and exit as it does; ``started`` is told its process id.
+
+    Told to stop, the command has ``grace`` seconds to end by itself.
+    """
     parent, told = os.getppid(), threading.Event()
     if os.getpgrp() != os.getpid():
         # Whoever kills the group of its parent must not kill this one before what it holds.
@@ -55,11 +61,19 @@ def hold(command: Sequence[str], started: Callable[[int], None] | None = None) -
         if os.getppid() != parent:
             os.killpg(child.pid, signal.SIGKILL)
         elif told.is_set():
-            end_own(child, GRACE_SECONDS)
+            end_own(child, grace)
         else:
             time.sleep(_POLL_SECONDS)
     end_as(code)
 
 
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Command line."""
+    grace = GRACE_SECONDS
+    if arguments[:1] == ["--grace"]:
+        grace, arguments = float(arguments[1]), arguments[2:]
+    hold([sys.executable, *arguments], grace=grace)
+
+
 if __name__ == "__main__":
-    hold([sys.executable, *sys.argv[1:]])
+    main(sys.argv[1:])

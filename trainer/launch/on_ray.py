@@ -23,20 +23,22 @@ from trainer.launch.contract import LaunchError, Resources, Task
 from trainer.launch.settings import RaySettings
 from trainer.processes import GRACE_SECONDS
 
-_CANCEL_SECONDS = 25.0
-"""For a cancelled task: what its command is given to end, and then what Ray needs to say so."""
+_CANCEL_SECONDS = 15.0
+"""What Ray needs to say that a task was cancelled, beyond the grace of its command."""
 _KNOCK_SECONDS = 10.0
 _INHERITED = ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")
 """What a task takes from the environment of the one that starts it; all else is its node's."""
 
 
-def carry_out(name: str, arguments: tuple[str, ...], log: str, environment: Mapping[str, str]) -> int:
+def carry_out(
+    name: str, arguments: tuple[str, ...], log: str, environment: Mapping[str, str], grace_seconds: float
+) -> int:
     """On a node: run the command line to its end and give its exit code."""
     with open(log, "ab") as file:
         file.write(f"{name}: on node {ray.util.get_node_ip_address()}\n".encode())
         file.flush()
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainer.launch.leash", *arguments],
+            [sys.executable, "-P", "-m", "trainer.launch.leash", "--grace", str(grace_seconds), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -56,8 +58,9 @@ class RayJob:
 
     pid = None
 
-    def __init__(self, task: Task, reference: Any) -> None:
+    def __init__(self, task: Task, reference: Any, grace_seconds: float) -> None:
         self._task = task
+        self._patience = grace_seconds + _CANCEL_SECONDS
         self._reference = reference
         self._code: int | None = None
 
@@ -70,7 +73,7 @@ class RayJob:
         if self.poll() is not None:
             return
         ray.cancel(self._reference, force=False)
-        ray.wait([self._reference], timeout=_CANCEL_SECONDS)
+        ray.wait([self._reference], timeout=self._patience)
         if self.poll() is None:
             ray.cancel(self._reference, force=True)
             ray.wait([self._reference], timeout=_CANCEL_SECONDS)
@@ -103,10 +106,10 @@ class RayLauncher:
     """A Ray cluster."""
 
     name = "ray"
-    grace_seconds = GRACE_SECONDS
 
-    def __init__(self, settings: RaySettings) -> None:
+    def __init__(self, settings: RaySettings, grace_seconds: float = GRACE_SECONDS) -> None:
         """Connect. Raises LaunchError if there is no cluster at the address."""
+        self.grace_seconds = grace_seconds
         self.retries = settings.retries
         self._settings = settings
         if not ray.is_initialized():
@@ -130,7 +133,8 @@ class RayLauncher:
         )
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         environment = {**inherited, **task.environment}
-        return RayJob(task, remote.remote(task.name, task.arguments, str(task.log), environment))
+        asked = remote.remote(task.name, task.arguments, str(task.log), environment, self.grace_seconds)
+        return RayJob(task, asked, self.grace_seconds)
 
     def _check(self, name: str, wanted: Resources) -> None:
         """A task that no node could ever take would wait for good."""

@@ -2,19 +2,23 @@
 
 GPUs go through ``accelerate launch`` with the preset's configuration; processes on a CPU through the same elastic agent
 beneath it, torchrun, because ``accelerate launch`` starts those by MPI alone. The death of one process ends the others,
-and this one ends as the first that failed did: with its exit code, or by its signal.
+and this one ends as the first that failed did: with its exit code, or by its signal. At SIGTERM they are told
+to drain, and end by themselves; how long they may take is for whoever sent it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
+import psutil  # type: ignore[import-untyped]
 from accelerate.commands.launch import launch_command, launch_command_parser  # type: ignore[import-untyped]
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -23,6 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from trainer.launch.leash import end_as
 from trainer.launch.presets import presets
 from trainer.launch.serving import ServingError, serving, split_gpus
+from trainer.processes import DRAIN_RANKS
 from trainer.spec import StageSpec
 
 
@@ -81,6 +86,7 @@ def carry_out_served(spec: Path, preset: str, processes: int, module: str, argum
 
 def carry_out(preset: str, processes: int, module: str, arguments: Sequence[str]) -> None:
     """Run the module in all processes to its end. Raises what the agent raises for the first that failed."""
+    _hand_sigterm_on()
     line = arguments_for(preset, processes, module, arguments)
     if presets()[preset].accelerate is None:
         os.environ["ACCELERATE_USE_CPU"] = "true"
@@ -89,6 +95,26 @@ def carry_out(preset: str, processes: int, module: str, arguments: Sequence[str]
         torchrun.run(torchrun.parse_args(line))  # type: ignore[no-untyped-call]
     else:
         launch_command(launch_command_parser().parse_args(line))
+
+
+def _hand_sigterm_on() -> None:
+    """At SIGTERM whatever is started after this is told to drain, and this process waits for its end."""
+    this = psutil.Process()
+    # A server that is there already must serve until training has been left.
+    before = set(this.children())
+
+    def hand_on(number: int, _: FrameType | None) -> None:
+        started = [child for child in this.children() if child not in before]
+        for child in started:
+            # A process of this one's own group is told by whoever tells the group.
+            if os.getpgid(child.pid) != os.getpgrp():
+                child.send_signal(DRAIN_RANKS)
+        if not started:
+            end_as(-number)
+
+    # The agent's own handler kills its processes.
+    os.environ["PET_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
+    signal.signal(signal.SIGTERM, hand_on)
 
 
 if __name__ == "__main__":

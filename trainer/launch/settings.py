@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from trainer.launch.presets import presets, unknown
+from trainer.processes import GRACE_SECONDS
 from trainer.spec import Frozen, Ranks
 
 LAUNCHERS = ("local", "ray")
@@ -30,6 +31,8 @@ class LaunchSettings(Frozen):
     """None = one process of plain Python."""
     processes: int | None = Field(None, gt=0)
     """None = as many as is usual for the preset."""
+    grace_seconds: float = Field(GRACE_SECONDS, gt=0, le=86_400)
+    """From SIGTERM to SIGKILL: a worker ends its step, saves a checkpoint and leaves."""
     where: str = "local"
     shards: int = Field(1, gt=0, le=256)
     """Tasks that an evaluation is split into; more than one pays where there is more than one place."""
