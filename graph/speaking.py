@@ -14,6 +14,7 @@ from agents.rolespec import RoleSpec
 from agents.schemas import Evidence
 from agents.structured import RoleFailure, ask, output_schema
 from graph import layout, words
+from graph.room import fitted
 from graph.state import RunState
 from graph.work import Work, named_pointers
 
@@ -29,19 +30,23 @@ def speak(
     evidence: Evidence,
     rule: Callable[[], BaseModel],
     bounds: Mapping[str, int] | None = None,
+    take: int = 0,
 ) -> dict[str, Any]:
     """The role's recorded answer: RoleAnswer as JSON, and who gave it in ``by``.
 
-    ``config`` is the configuration that the answer's paths belong to. Raises RoleFailure under ``on_failure: stop``.
+    ``config`` is the configuration that the answer's paths belong to; another ``take`` is another sample of the same
+    question. Raises RoleFailure under ``on_failure: stop``.
     """
     style = work.profile.style
     role = capped(role, work.profile.roles.max_new_tokens)
+    pointer = named_pointers(work, state).get(role.model) if isinstance(role.model, str) else None
+    inputs = fitted(work, role, inputs, pointer)
+    evidence = inputs.get("evidence", evidence)
     messages = render_messages(role, style, {name: inputs[name] for name in role.inputs})
     ids = [failure.id for failure in evidence.failures]
     schema = output_schema(role.output_type, work.environment, config, style=style, evidence_ids=ids, bounds=bounds)
     checks = semantic_checks(work.environment, config, style=style, evidence=evidence, bounds=bounds)
-    seed = work.seed(state["stage"], role.name, state["revision"])
-    pointer = named_pointers(work, state).get(role.model) if isinstance(role.model, str) else None
+    seed = work.seed(state["stage"], role.name, state["revision"], *([take] if take else []))
     asked = {
         "messages": messages,
         "schema": schema,

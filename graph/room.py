@@ -1,0 +1,62 @@
+"""Evidence cut to the room that a role's model has for it: its context, less the answer it may give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+from agents.evidence import fit
+from agents.render import render_messages
+from agents.rolespec import RoleSpec
+from agents.schemas import Evidence
+from envsim.api import Message
+from graph.state import Pointer
+from graph.work import Work
+from trainer.checkpoint import load_tokenizer
+from trainer.decoding import encode
+from trainer.spec import ModelRef
+
+CHARACTERS_A_TOKEN = 3
+"""Of a model behind a URL, whose tokenizer is not at hand: English and JSON have more, so that this counts too many."""
+
+
+def fitted(work: Work, role: RoleSpec, inputs: Mapping[str, Any], pointer: Pointer | None) -> dict[str, Any]:
+    """The role's inputs with as much of the evidence as fits; the same if all of it does.
+
+    ``pointer`` is the checkpoint that speaks, None for a model behind a URL, whose context nobody knows: then only
+    ``evidence.tokens`` of the settings bounds the prompt. Raises BudgetError if not even the least fits.
+    """
+    found = dict(inputs)
+    evidence, most = found.get("evidence"), work.settings.evidence.tokens
+    if not isinstance(evidence, Evidence) or "evidence" not in role.inputs:
+        return found
+    style = work.profile.style
+
+    def messages(shown: Evidence) -> list[Message]:
+        values = {**found, "evidence": shown}
+        return render_messages(role, style, {name: values[name] for name in role.inputs})
+
+    if pointer is None:
+        if most is not None:
+            found["evidence"] = fit(evidence, lambda shown: _characters(messages(shown)) // CHARACTERS_A_TOKEN, most)
+        return found
+    tokenizer, context = _reader(work.reference(pointer))
+    room = context - getattr(role.limits.max_new_tokens, style)
+    template = work.profile.generation.chat_template_kwargs or {}
+    budget = room if most is None else min(room, most)
+    found["evidence"] = fit(evidence, lambda shown: len(encode(tokenizer, [messages(shown)], template)[0]), budget)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _reader(model: ModelRef) -> tuple[PreTrainedTokenizerBase, int]:
+    """Tokenizer and context of a checkpoint."""
+    config: Any = AutoConfig.from_pretrained(model.path, local_files_only=True)
+    return load_tokenizer(model), int(config.max_position_embeddings)
+
+
+def _characters(messages: list[Message]) -> int:
+    return sum(len(message["content"]) for message in messages)
