@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from agents.evidence import fit
+from agents.evidence import BudgetError, fit
+from agents.evidence.budget import Count
 from agents.render import render_messages
 from agents.rolespec import RoleSpec
 from agents.schemas import Evidence
@@ -27,7 +28,8 @@ def fitted(work: Work, role: RoleSpec, inputs: Mapping[str, Any], pointer: Point
     """The role's inputs with as much of the evidence as fits; the same if all of it does.
 
     ``pointer`` is the checkpoint that speaks, None for a model behind a URL, whose context nobody knows: then only
-    ``evidence.tokens`` of the settings bounds the prompt. Raises BudgetError if not even the least fits.
+    ``evidence.tokens`` of the settings bounds the prompt. Where not even the least fits the model is asked with that,
+    and the run says so.
     """
     found = dict(inputs)
     evidence, most = found.get("evidence"), work.settings.evidence.tokens
@@ -40,15 +42,26 @@ def fitted(work: Work, role: RoleSpec, inputs: Mapping[str, Any], pointer: Point
         return render_messages(role, style, {name: values[name] for name in role.inputs})
 
     if pointer is None:
-        if most is not None:
-            found["evidence"] = fit(evidence, lambda shown: _characters(messages(shown)) // CHARACTERS_A_TOKEN, most)
-        return found
+        if most is None:
+            return found
+        return found | _cut(
+            work, role, evidence, lambda shown: _characters(messages(shown)) // CHARACTERS_A_TOKEN, most
+        )
     tokenizer, context = _reader(work.reference(pointer))
     room = context - getattr(role.limits.max_new_tokens, style)
     template = work.profile.generation.chat_template_kwargs or {}
     budget = room if most is None else min(room, most)
-    found["evidence"] = fit(evidence, lambda shown: len(encode(tokenizer, [messages(shown)], template)[0]), budget)
-    return found
+    return found | _cut(
+        work, role, evidence, lambda shown: len(encode(tokenizer, [messages(shown)], template)[0]), budget
+    )
+
+
+def _cut(work: Work, role: RoleSpec, evidence: Evidence, count: Count, budget: int) -> dict[str, Evidence]:
+    try:
+        return {"evidence": fit(evidence, count, budget)}
+    except BudgetError as error:
+        work.reporter.line(f"warning: {role.name}: {error}", style="yellow", indent=2)
+        return {"evidence": error.least}
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,13 @@ SHORT = 120
 class BudgetError(ValueError):
     """Not even the least of the evidence fits."""
 
+    def __init__(self, least: Evidence, tokens: int, budget: int) -> None:
+        super().__init__(
+            f"the least of the evidence takes {tokens} tokens, and there is room for {budget}; give the role's answer "
+            "fewer tokens (limits.max_new_tokens), raise evidence.tokens, or take a model with a longer context"
+        )
+        self.least = least
+
 
 def fit(evidence: Evidence, count: Count, budget: int) -> Evidence:
     """The evidence with as much as fits into ``budget`` tokens; the same object if all of it does.
@@ -36,10 +43,7 @@ def fit(evidence: Evidence, count: Count, budget: int) -> Evidence:
         tokens = count(evidence)
     else:
         return evidence
-    raise BudgetError(
-        f"the least of the evidence takes {tokens} tokens, and there is room for {budget}; give the role's answer "
-        "fewer tokens (limits.max_new_tokens), raise evidence.tokens, or take a model with a longer context"
-    )
+    raise BudgetError(evidence, tokens, budget)
 
 
 def _steps(evidence: Evidence) -> Iterator[Step]:
