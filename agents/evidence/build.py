@@ -51,12 +51,48 @@ def build_evidence(
     did. ``instances`` are those of the report's set; None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
+    return assemble(
+        environment,
+        stage=stage,
+        config=config,
+        report=report,
+        rows=read_rollouts(rollouts),
+        replays=read_failures(failures),
+        previous=previous,
+        anchor=anchor,
+        history=history,
+        zero_variance_share=zero_variance_share,
+        training=training,
+        stopped=stopped,
+        instances=environment.frozen_set(report.set) if instances is None else instances,
+        examples=examples,
+    )
+
+
+def assemble(
+    environment: Environment,
+    *,
+    stage: int,
+    config: Any,
+    report: EvalReport,
+    rows: Sequence[Rollout],
+    replays: Sequence[Failure],
+    previous: EvalReport | None,
+    anchor: EvalReport,
+    history: Sequence[HistoryEntry],
+    zero_variance_share: float | None,
+    instances: Sequence[Instance],
+    training: TrainingEvidence | None = None,
+    stopped: str | None = None,
+    examples: int = EXAMPLES,
+    statistics: bool = True,
+) -> Evidence:
+    """``build_evidence`` of rows and replays that are at hand; ``statistics`` replay every answer, which takes time."""
     missing = [cell for cell in environment.cells() if cell not in report.cells]
     if missing:
         raise ValueError(
             f"the set {report.set!r} has no instance of {', '.join(missing)}; evaluate a set with all cells"
         )
-    rows = read_rollouts(rollouts)
     knobs = environment.knobs(config)
     cells = []
     for cell in environment.cells():
@@ -77,13 +113,12 @@ def build_evidence(
                 mean_first_fault_step=sum(steps) / len(steps) if steps else None,
             )
         )
-    shown = environment.frozen_set(report.set) if instances is None else instances
-    tasks = {instance.id: instance for instance in shown}
-    replays = {(failure.id, failure.sample): failure for failure in read_failures(failures)}
+    tasks = {instance.id: instance for instance in instances}
+    played = {(failure.id, failure.sample): failure for failure in replays}
     chosen = choose_failures(rows, cells, environment.outcomes, examples)
 
     def example(name: str, row: Rollout, kind: str) -> FailureExample:
-        return _example(environment, name, row, kind, tasks, replays)
+        return _example(environment, name, row, kind, tasks, played)
 
     return Evidence(
         stage=stage,
@@ -100,7 +135,7 @@ def build_evidence(
         open_knobs=shared_knobs(environment, knobs),
         training=training,
         stopped=stopped,
-        statistics=cell_statistics(environment, rows, tasks),
+        statistics=cell_statistics(environment, rows, tasks) if statistics else [],
         clusters=clusters(rows, environment.cells(), example),
     )
 

@@ -131,4 +131,5 @@ def test_what_a_model_says_as_designer_is_charged_and_the_gates_are_off_by_word(
     assert run.read("stages/001/evidence.json")["omitted"] == ["history"]
     assert yaml.safe_load((root / "run.yaml").read_text())["settings"]["gates"]["enabled"] is False
     charged = [event for event in run.events() if event["event"] == "design_cost"]
-    assert [event["output_tokens"] for event in charged] == [cost["output_tokens"]]
+    assert [event["revision"] for event in charged] == list(range(len(charged)))
+    assert charged[0]["output_tokens"] == cost["output_tokens"]
