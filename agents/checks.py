@@ -10,9 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agents.changes import change_errors
+from agents.changes import SHARE_KNOB, change_errors
 from agents.schemas import Budget, Change, Critique, Diagnosis, Evidence, Proposal, Written
 from agents.structured import NO_FAULT
+from agents.teacher import eases
 from envsim.api import Environment, Knob, Style
 
 
@@ -37,12 +38,13 @@ def semantic_checks(
             case Diagnosis():
                 return _diagnosis_errors(answer, cells, environment.outcomes, evidence)
             case Proposal():
-                return _change_errors(knobs, answer.changes, style) + _predicted_errors(answer.predicted, cells)
+                errors = _change_errors(knobs, answer.changes, style) + _predicted_errors(answer.predicted, cells)
+                return errors or _easing_errors(answer, cells, knobs, evidence)
             case Critique():
                 errors = _change_errors(knobs, answer.conditions, style)
                 if answer.conditions and answer.verdict != "revise":
                     errors.append(f"conditions: only with verdict 'revise', got verdict {answer.verdict!r}")
-                return errors
+                return errors or _hope_errors(answer, cells, evidence)
             case Budget():
                 return _budget_errors(answer, bounds)
             case Written():
@@ -82,6 +84,26 @@ def _change_errors(knobs: Mapping[str, Knob], changes: Sequence[Change], style: 
             f"{change.path}: op 'set' is not offered, use up, down or keep" for change in changes if change.op == "set"
         )
     return errors
+
+
+def _easing_errors(
+    answer: Proposal, cells: Sequence[str], knobs: Mapping[str, Knob], evidence: Evidence | None
+) -> list[str]:
+    """A policy that never succeeds learns nothing from harder tasks, and its failures do not say so."""
+    if evidence is None or not evidence.no_signal or eases(answer, cells, knobs):
+        return []
+    return [
+        f"changes: hardly anything is solved, so the proposal must ease: raise {cells[0]}.{SHARE_KNOB} or lower "
+        "another knob, and harden none"
+    ]
+
+
+def _hope_errors(answer: Critique, cells: Sequence[str], evidence: Evidence | None) -> list[str]:
+    path = f"{cells[0]}.{SHARE_KNOB}"
+    against = evidence is not None and evidence.no_signal
+    if against and any(one.path == path and one.op in ("down", "keep") for one in answer.conditions):
+        return [f"conditions: hardly anything is solved, so {path} must not be held down"]
+    return []
 
 
 def _budget_errors(answer: Budget, bounds: Mapping[str, int] | None) -> list[str]:

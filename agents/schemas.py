@@ -50,6 +50,47 @@ class FailureExample(Frozen):
     answer: str
 
 
+class CellStatistics(Frozen):
+    """What the policy does on one cell with one number of agents. Ratios are in [0, 1], means over all its answers."""
+
+    cell: str
+    agents: int
+    n: int
+    valid: float
+    optimal: float
+    regret: float
+    """Mean regret; an answer that is not valid has 1."""
+    tokens: float
+    """Mean length of an answer."""
+    fault_step: dict[str, int]
+    """Answers by the place of their first fault: start, early, late, or form for what is no plan."""
+    conflicts: float
+    """Share of the answers that end in a conflict between agents."""
+    actions: dict[str, float]
+    """Distribution of the actions up to the first fault; empty where there are none."""
+    waits_needed: float | None
+    """Share of the tasks that need a wait; None if the environment does not say."""
+    waits_used: float | None
+    """Share of those in whose answer somebody waits, that is stays and moves on later; None if none needs one."""
+    waits_idle: float | None
+    """The same share of the tasks that need none."""
+
+
+class FailureCluster(Frozen):
+    """Failures alike in outcome and in when they come, largest cluster first."""
+
+    id: str
+    outcome: str
+    phase: Literal["form", "start", "early", "late"]
+    n: int
+    share: float
+    """Of all failures."""
+    cells: dict[str, int]
+    typical: FailureExample
+    odd: FailureExample | None
+    """The member least like the others; None in a cluster of one."""
+
+
 class HistoryEntry(Frozen):
     stage: int
     designer: str
@@ -59,6 +100,10 @@ class HistoryEntry(Frozen):
     anchor_after: float
     stopped: str | None = Field(None, exclude_if=lambda stopped: stopped is None)
     """The tripwire that ended the stage before its last step, with figure, threshold and step."""
+    predicted: dict[str, int] = Field({}, exclude_if=lambda predicted: not predicted)
+    """What the stage's proposal predicted by cell, in percent; left out where it had none of its own."""
+    measured: dict[str, float] = Field({}, exclude_if=lambda measured: not measured)
+    """The valid rate by cell that was measured after it, beside ``predicted``."""
 
 
 class TrainingEvidence(Frozen):
@@ -96,6 +141,10 @@ class Evidence(Frozen):
     """The last stage's training set, where it has such knobs open or away from their defaults."""
     stopped: str | None = Field(None, exclude_if=lambda stopped: stopped is None)
     """The tripwire that ended the last stage, stage 000 included, before its last step."""
+    statistics: list[CellStatistics] = Field([], exclude_if=lambda statistics: not statistics)
+    clusters: list[FailureCluster] = Field([], exclude_if=lambda clusters: not clusters)
+    omitted: list[str] = Field([], exclude_if=lambda omitted: not omitted)
+    """Blocks that the run's settings leave out."""
 
 
 class Change(Frozen):
@@ -179,3 +228,19 @@ class GateReport(Frozen):
     probe: dict[str, float]
     """Mean success by cell of the current policy on the probe."""
     probe_tokens: int
+    enforced: bool = Field(True, exclude_if=lambda enforced: enforced)
+    """False in a run with ``gates: off``: findings are told, and only what cannot be generated is refused."""
+
+
+class Cost(Frozen):
+    """What one proposal cost: tokens of the models that were asked, and what was rolled out to find it."""
+
+    input_tokens: int = Field(0, ge=0)
+    output_tokens: int = Field(0, ge=0)
+    probe_rollouts: int = Field(0, ge=0)
+    probe_tokens: int = Field(0, ge=0)
+    """Generated tokens of those rollouts."""
+
+    def __add__(self, other: Cost) -> Cost:
+        mine, theirs = self.model_dump(), other.model_dump()
+        return Cost(**{name: value + theirs[name] for name, value in mine.items()})

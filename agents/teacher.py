@@ -70,6 +70,11 @@ def frontier(standings: Mapping[str, Standing]) -> str:
     return names[-1]
 
 
+def stuck(evidence: Evidence) -> bool:
+    """Whether hardly anything is ever solved: its failures say that nothing works, and only easing can change that."""
+    return all(percent5(cell.valid) <= HOPELESS for cell in evidence.cells)
+
+
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Failure analyst: the standing of every cell and the fault that rules at the frontier."""
     cells = {c.cell: standing(percent5(c.valid)) for c in evidence.cells}
@@ -102,7 +107,12 @@ def propose(
     gate_report: GateReport | None,
     conditions: Sequence[Change],
 ) -> Proposal:
-    """Config designer: more of what can be learnt, less of the rest, and practice of the faults that are seen."""
+    """Config designer: more of what can be learnt, less of the rest, and practice of the faults that are seen.
+
+    Where nothing can be learnt anywhere it eases, whatever the faults are.
+    """
+    if stuck(evidence):
+        return _ease(evidence, knobs)
     ops = {c.cell: _data_op(diagnosis.cells[c.cell], percent(c.knobs["data_ratio"])) for c in evidence.cells}
     for finding in _at_fault(gate_report):
         if finding.gate in ("G2", "G3", "G4"):
@@ -127,6 +137,38 @@ def propose(
         predicted[c.cell] = min(95, success + GAIN) if diagnosis.cells[c.cell] == "learnable" else success
     fault = next(c.top_fault for c in evidence.cells if c.cell == edge) or "none"
     return Proposal(rationale=f"frontier {edge}, fault {fault}", changes=changes[:16], predicted=predicted)
+
+
+def _ease(evidence: Evidence, knobs: Mapping[str, Knob]) -> Proposal:
+    """The data goes to the easiest cell, which loses holes and waits: a policy that never succeeds learns from nothing
+    harder."""
+    easiest = evidence.cells[0].cell
+    changes = []
+    for c in evidence.cells:
+        op = "up" if c.cell == easiest else "down" if percent(c.knobs["data_ratio"]) > LITTLE_DATA else "keep"
+        changes.append(Change.model_validate({"path": f"{c.cell}.data_ratio", "op": op}))
+    for name, least in (("hole_ratio", LEAST), ("wait_ratio", 0)):
+        if f"{easiest}.{name}" in knobs and percent(evidence.cells[0].knobs[name]) > least:
+            changes.append(Change(path=f"{easiest}.{name}", op="down"))
+    predicted = {c.cell: percent5(c.valid) + (GAIN if c.cell == easiest else 0) for c in evidence.cells}
+    return Proposal(rationale=f"nothing is solved; ease, from {easiest}", changes=changes, predicted=predicted)
+
+
+def eases(proposal: Proposal, cells: Sequence[str], knobs: Mapping[str, Knob]) -> bool:
+    """Whether a proposal raises the easiest cell's share, or lowers another knob of any cell, and hardens nothing."""
+    turns = [(*change.path.rsplit(".", 1), _sign(change, knobs)) for change in proposal.changes if "." in change.path]
+    other = [sign for cell, name, sign in turns if cell in cells and name != "data_ratio"]
+    first = [sign for cell, name, sign in turns if cell == cells[0] and name == "data_ratio"]
+    return (1 in first or -1 in other) and -1 not in first and 1 not in other
+
+
+def _sign(change: Change, knobs: Mapping[str, Knob]) -> int:
+    """1 if the change raises its knob, -1 if it lowers it."""
+    if change.op != "set":
+        return {"up": 1, "down": -1, "keep": 0}[change.op]
+    now = knobs[change.path].value if change.path in knobs else 0.0
+    value = now if change.value is None else change.value
+    return (value > now) - (value < now)
 
 
 def _turn(cell: CellEvidence) -> Change | None:
@@ -157,9 +199,15 @@ def critique(evidence: Evidence, proposal: Proposal, gate_report: GateReport | N
     if failed:
         return Critique(reason=f"gate {failed[0].gate} failed", verdict="revise", conditions=_conditions(wanted))
     success = {c.cell: percent5(c.valid) for c in evidence.cells}
+    # Where nothing is solved, the easiest cell is the only hope.
+    easiest_hope = evidence.cells[0].cell if stuck(evidence) else None
     for change in proposal.changes:
         cell, _, knob = change.path.rpartition(".")
         if knob != "data_ratio" or cell not in success:
+            continue
+        if cell == easiest_hope:
+            if change.op == "down":
+                wanted[change.path] = "up"
             continue
         if change.op == "up" and standing(success[cell]) != "learnable":
             wanted[change.path] = "down"

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from agents.evidence import build_evidence, training_evidence
+from agents.designers import get_designer
+from agents.evidence import build_evidence, training_evidence, without
 from agents.schemas import Evidence, HistoryEntry
 from graph import layout
-from graph.gating import given
+from graph.gating import given, prediction
 from graph.state import Pointer, RunState
 from graph.training import stage_result
 from graph.work import Work
 from trainer.evaluate import failures_path, rollouts_path
 from trainer.spec import EvalReport
 
+MEASURED = "evidence.measured.json"
+"""What was really measured, where the roles are shown something else."""
+
 
 def evidence_of(work: Work, state: RunState) -> Evidence:
+    """What the roles are shown: the measured evidence, as the designer and the run's settings have it seen."""
+    found = measured_evidence(work, state)
+    stage = state["stage"]
+    designer = get_designer(work.settings.designer)
+    shown = without(designer.see(found, work.seed(stage, "shown")), work.settings.evidence.omit)
+    if shown != found:
+        work.run.write(layout.in_stage(stage, MEASURED), found.model_dump(mode="json"))
+    return shown
+
+
+def measured_evidence(work: Work, state: RunState) -> Evidence:
     """The current checkpoint on the validation set, and the history with every regression that was rolled back."""
     stage, current = state["stage"], state["current"]
     directory = work.run.path(layout.eval_dir(current["stage"]))
@@ -53,6 +68,7 @@ def history_entry(work: Work, stage: int) -> HistoryEntry:
     """One designed stage in a line."""
     plan = work.run.read(layout.in_stage(stage, "plan.json"))
     decision = work.run.read(layout.in_stage(stage, "decision.json"))
+    guess = prediction(work, stage)
     return HistoryEntry(
         stage=stage,
         designer=plan["source"],
@@ -61,4 +77,6 @@ def history_entry(work: Work, stage: int) -> HistoryEntry:
         anchor_before=decision["before"]["macro_valid"],
         anchor_after=decision["after"]["macro_valid"],
         stopped=decision.get("stopped"),
+        predicted=dict(guess.predicted) if guess else {},
+        measured=dict(guess.measured) if guess else {},
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from agents.changes import apply_changes, check_conditions
-from agents.gates import RELATIVE, GateContext, Prediction, run_gates
+from agents.gates import NOT_ENFORCED, RELATIVE, GateContext, Prediction, run_gates
 from agents.schemas import Change, GateFinding, GateReport, Proposal
 from envsim.api import EnvsimError, Measurement, YieldError
 from graph import layout
@@ -39,37 +40,50 @@ def gate_report(work: Work, state: RunState) -> GateReport:
 
 def examine(work: Work, state: RunState, answer: dict[str, Any], conditions: list[Change]) -> GateReport:
     """Apply the changes, generate, probe, and run every gate; then check the critic's conditions."""
-    stage, revision = state["stage"], state["revision"]
     base = work.config(state["config"])
-    facts: dict[str, Any] = {}
-    unmet: list[str] = []
+    if answer["parsed"] is None:
+        why = f"no usable proposal: {'; '.join(answer['errors']) or 'the answer did not parse'}"
+        return refused(work, state, base, {"errors": [why]})
+    changes = Proposal.model_validate(answer["parsed"]).changes
+    proposed, report = judged(work, state, changes, conditions)
+    if proposed is not None:
+        file = layout.in_round(state["stage"], state["revision"], "config.json")
+        work.run.write(file, proposed.model_dump(mode="json"))
+    return report
+
+
+def judged(
+    work: Work, state: RunState, changes: Sequence[Change], conditions: Sequence[Change]
+) -> tuple[Any | None, GateReport]:
+    """What these changes to the last accepted configuration give, and every gate's word; no configuration if they
+    give none."""
+    base = work.config(state["config"])
     try:
-        proposed = proposed_config(work, answer, base)
+        proposed = apply_changes(work.environment, base, changes)
         unmet = check_conditions(work.environment, criticised(work, state, base), proposed, conditions, base=base)
         facts = {"proposed": proposed, **measured(work, state, proposed)}
     except YieldError as error:
-        facts = {"errors": [str(error)], "error_cells": [error.cell]}
+        return None, refused(work, state, base, {"errors": [str(error)], "error_cells": [error.cell]})
     except EnvsimError as error:
-        facts = {"errors": [str(error)]}
-    else:
-        work.run.write(layout.in_round(stage, revision, "config.json"), proposed.model_dump(mode="json"))
-    context = gate_context(work, state, base, facts)
-    report = run_gates(context, work.settings.gates)
-    if RELATIVE & {finding.gate for finding in report.findings if not finding.passed}:
+        return None, refused(work, state, base, {"errors": [str(error)]})
+    report = run_gates(gate_context(work, state, base, facts), work.settings.gates)
+    if RELATIVE & failed_gates(report):
         report = beside_current(work, state, base, facts)
-    if not conditions:
-        return report
+    if not conditions or not report.enforced:
+        return proposed, report
     finding = conditions_finding(conditions, unmet)
-    return report.model_copy(
-        update={"findings": [*report.findings, finding], "passed": report.passed and finding.passed}
-    )
+    findings = [*report.findings, finding]
+    return proposed, report.model_copy(update={"findings": findings, "passed": report.passed and finding.passed})
 
 
-def proposed_config(work: Work, answer: dict[str, Any], base: Any) -> Any:
-    """The configuration that a proposal means. Raises EnvsimError for no usable proposal or changes out of bounds."""
-    if answer["parsed"] is None:
-        raise EnvsimError(f"no usable proposal: {'; '.join(answer['errors']) or 'the answer did not parse'}")
-    return apply_changes(work.environment, base, Proposal.model_validate(answer["parsed"]).changes)
+def failed_gates(report: GateReport) -> set[str]:
+    """The gates that failed, or would have if they were on."""
+    return {one.gate for one in report.findings if not one.passed or one.reason.startswith(NOT_ENFORCED)}
+
+
+def refused(work: Work, state: RunState, base: Any, facts: dict[str, Any]) -> GateReport:
+    """The report on what cannot even be generated."""
+    return run_gates(gate_context(work, state, base, facts), work.settings.gates)
 
 
 def measured(work: Work, state: RunState, config: Any) -> dict[str, Any]:
@@ -102,7 +116,8 @@ def measured(work: Work, state: RunState, config: Any) -> dict[str, Any]:
     }
 
 
-def probed(work: Work, state: RunState, instances: list[Any], seed: int) -> ProbeResult:
+def probed(work: Work, state: RunState, instances: list[Any], seed: int, *, samples: int | None = None) -> ProbeResult:
+    """The current policy on these tasks, with as many answers each as the profile says if not told otherwise."""
     policy = work.policy(state["current"])
     generation = work.profile.generation.model_copy(update={"temperature": work.profile.probe.temperature})
     with work.clock.span("evaluation"), work.reporter.bar("probing the current policy") as update:
@@ -112,7 +127,7 @@ def probed(work: Work, state: RunState, instances: list[Any], seed: int) -> Prob
             instances,
             style=work.profile.style,
             generation=generation,
-            samples=work.profile.probe.samples,
+            samples=work.profile.probe.samples if samples is None else samples,
             seed=seed,
             progress=update,
         )
@@ -144,7 +159,7 @@ def beside_current(work: Work, state: RunState, base: Any, facts: dict[str, Any]
     return run_gates(gate_context(work, state, base, {**facts, "current_probe": own["probe"]}), work.settings.gates)
 
 
-def conditions_finding(conditions: list[Change], unmet: list[str]) -> GateFinding:
+def conditions_finding(conditions: Sequence[Change], unmet: list[str]) -> GateFinding:
     """Whether a revision does what the critic asked for; reported like a gate."""
     met = len(conditions) - len(unmet)
     return GateFinding(
@@ -195,13 +210,21 @@ def predictions(work: Work, stage: int) -> list[Prediction]:
         plan = work.run.read(layout.in_stage(number, "plan.json"))
         if plan["source"] == "reused" and refused_by(work, number, plan["revision"], "G8"):
             found.clear()
-        if plan["source"] == "reused" or not plan["own"]:
-            continue
-        answer = work.run.read(layout.in_round(number, plan["revision"], "proposal.json"))
-        report = work.evaluate(trained(work, number), "validation")
-        rates = {cell: stats.valid for cell, stats in report.cells.items()}
-        found.append(Prediction(predicted=answer["parsed"]["predicted"], measured=rates))
+        guess = prediction(work, number)
+        if guess is not None:
+            found.append(guess)
     return found
+
+
+def prediction(work: Work, stage: int) -> Prediction | None:
+    """What a finished stage's own proposal predicted, and what was measured; None if it trained on no such proposal."""
+    plan = work.run.read(layout.in_stage(stage, "plan.json"))
+    if plan["source"] == "reused" or not plan["own"]:
+        return None
+    answer = work.run.read(layout.in_round(stage, plan["revision"], "proposal.json"))
+    report = work.evaluate(trained(work, stage), "validation")
+    rates = {cell: stats.valid for cell, stats in report.cells.items()}
+    return Prediction(predicted=answer["parsed"]["predicted"], measured=rates)
 
 
 def refused_by(work: Work, stage: int, revision: int, gate: str) -> bool:

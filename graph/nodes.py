@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from agents.changes import describe_changes
+from agents.designers import designer_title
 from agents.schemas import Budget
 from envsim.api import EnvsimError
 from graph import layout, words
@@ -73,7 +74,7 @@ def settle(state: RunState, work: Work) -> RunState:
     config = work.config(layout.in_round(stage, revision, "config.json")) if approved else before
     proposal = work.run.read(layout.in_round(stage, revision, "proposal.json")) if approved else None
     plan = {
-        "source": "initial" if stage == 0 else work.settings.designer if approved else "reused",
+        "source": "initial" if stage == 0 else designer_title(work.settings.designer) if approved else "reused",
         "own": bool(proposal and not proposal["fallback"]),
         "reason": proposal["parsed"]["rationale"] if proposal else state["why"],
         "changes": describe_changes(work.environment, before, config),

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from agents.designers import get_designer
+from agents.designers import designer_title, get_designer
 from agents.roles import RoleError, load_roles, roles_hash
 from agents.rolespec import ExternalModel, RoleSpec
 from envsim import registry
@@ -134,7 +134,7 @@ def check_initial_config(settings: RunSettings, environment: Environment) -> Non
 
 def default_run_dir(settings: RunSettings, now: datetime) -> Path:
     name = Path(settings.profile).stem
-    return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{settings.designer}-s{settings.seed}"
+    return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{designer_title(settings.designer)}-s{settings.seed}"
 
 
 def describe(prepared: Prepared, console: Console) -> None:
@@ -151,7 +151,7 @@ def describe(prepared: Prepared, console: Console) -> None:
     table.add_row("model", f"{profile.model} ({prepared.start.sha256[:12]}), style {profile.style}, {profile.device}")
     table.add_row("sets", ", ".join(f"{name} {n}" for name, n in sizes.items()))
     table.add_row("stage 000", f"{grpo.steps} steps on the initial configuration, {prompts_needed(grpo)} tasks")
-    table.add_row("designed stages", f"{stages} by '{settings.designer}', {low} to {high} steps each")
+    table.add_row("designed stages", f"{stages} by '{designer_title(settings.designer)}', {low} to {high} steps each")
     table.add_row("probe a proposal", f"{profile.probe.tasks} tasks x {profile.probe.samples} answers")
     if profile.selection is not None:
         n = candidates_needed(prompts_needed(grpo), profile.selection)

@@ -9,16 +9,22 @@ from typing import Any
 
 from agents.designers import DesignContext, Designer, ProposalRejected, get_designer
 from agents.rolespec import RoleSpec
+from agents.schemas import Cost
 from graph import layout
-from graph.speaking import recorded, speak
+from graph.laboratory import RunLaboratory, ask_model, cost_of
+from graph.speaking import recorded
 from graph.state import RunState
 from graph.work import Work
 
 
 def propose_with(work: Work, state: RunState, role: RoleSpec, inputs: dict[str, Any]) -> dict[str, Any]:
-    """The recorded proposal of this round. ``parsed`` is None if the designer gave nothing usable."""
+    """The recorded proposal of this round. ``parsed`` is None if the designer gave nothing usable.
+
+    What it cost lies beside it, whoever designed.
+    """
     file = layout.in_round(state["stage"], state["revision"], "proposal.json")
     designer = get_designer(work.settings.designer)
+    lab = RunLaboratory(work, state, role, inputs)
     context = DesignContext(
         environment=work.environment,
         config=work.config(state["config"]),
@@ -29,34 +35,42 @@ def propose_with(work: Work, state: RunState, role: RoleSpec, inputs: dict[str, 
         gate_report=inputs["gate_report"],
         conditions=inputs["conditions"],
         style=work.profile.style,
+        revision=state["revision"],
+        lab=lab,
     )
+    lab.context = context
     if designer.model is not None:
-        asked = role.model_copy(update={"model": designer.model}) if designer.model != "inherit" else role
-        return speak(
-            work,
-            state,
-            asked,
-            file,
-            inputs,
-            config=context.config,
-            evidence=context.evidence,
-            rule=lambda: get_designer("teacher").propose(context),
-        )
+        answer = ask_model(work, state, role, file, inputs, context, designer.model)
+        charge(work, state, cost_of(answer))
+        return answer
     remembered = memory(work, state)
     if remembered is not None:
         designer.load_state_dict(remembered)
     known = {
         "designer": designer.state_dict(),
+        "settings": work.settings.designer,
         "config": context.config.model_dump(mode="json"),
         "evidence": context.evidence.model_dump(mode="json"),
         "gates": context.gate_report.model_dump(mode="json") if context.gate_report else None,
         "conditions": [one.model_dump(mode="json") for one in context.conditions],
+        "policy": state["current"]["sha256"],
         "seed": context.seed,
     }
-    return recorded(work, file, role.name, known, lambda: own_proposal(designer, context))
+    answer = recorded(work, file, role.name, known, lambda: own_proposal(designer, context, lab))
+    charge(work, state, Cost.model_validate(answer["cost"]))
+    return answer
 
 
-def own_proposal(designer: Designer, context: DesignContext) -> dict[str, Any]:
+def charge(work: Work, state: RunState, cost: Cost) -> None:
+    """Write down what the proposal of this round cost, and say it once."""
+    file = layout.in_round(state["stage"], state["revision"], "cost.json")
+    found = cost.model_dump(mode="json")
+    if work.run.read_if_whole(file) != found:
+        work.run.write(file, found)
+        work.reporter.event("design_cost", stage=state["stage"], revision=state["revision"], **found)
+
+
+def own_proposal(designer: Designer, context: DesignContext, lab: RunLaboratory) -> dict[str, Any]:
     """What a designer that is no model proposes, in the shape of a role's answer, with what it remembers afterwards."""
     raw, errors, parsed = "", [], None
     try:
@@ -70,8 +84,9 @@ def own_proposal(designer: Designer, context: DesignContext) -> dict[str, Any]:
         "raw": raw,
         "attempts": [],
         "errors": errors,
-        "tokens": 0,
+        "tokens": lab.cost.output_tokens,
         "fallback": False,
+        "cost": lab.cost.model_dump(mode="json"),
         "memory": designer.state_dict(),
     }
 

@@ -93,6 +93,8 @@ def criticise(state: RunState, work: Work, role: RoleSpec) -> RunState:
     critique = parsed(answer, Critique)
     work.run.write(layout.in_stage(stage, "critique.json"), answer["parsed"])
     review, why = reviewed(report.passed, critique, revision, work.settings.max_revisions)
+    if report.passed and not report.enforced:
+        review, why = "approve", "gates are off: the critic is heard and stops nothing"
     if review == "reject" and not report.passed:
         why = f"{why}; {words.gates(report.model_dump(mode='json'))}"
     work.reporter.event("reviewed", stage=stage, revision=revision, review=review, why=why)

@@ -32,7 +32,11 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run lies (default: runs/<time>-...)")
     flags.add_argument("--stages", type=int, metavar="N", help="designed stages after stage 000")
     flags.add_argument("--seed", type=int, metavar="N")
-    flags.add_argument("--designer", metavar="NAME", help="self, base, teacher, fixed, random or an adversary")
+    flags.add_argument(
+        "--designer",
+        metavar="NAME",
+        help="a name such as self, teacher or sfl, or FILE.py:Class; see docs/designers.md",
+    )
     flags.add_argument("--profile", metavar="NAME", help="model, GRPO numbers and sizes; a shipped name or a YAML file")
     flags.add_argument("--benchmark", action="store_true", default=None, help="also the out-of-distribution sets")
     flags.add_argument("--resume", action="store_true", help="continue the run in --run-dir")

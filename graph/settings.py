@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agents.evidence import EvidenceSettings
 from agents.gates import GateSettings
 from envsim.documents import DocumentError, read_yaml
 from trainer.spec import RewardWeights, Trackers, absent
@@ -44,7 +45,9 @@ class RunSettings(Frozen):
     schema_version: Literal[1] = 1
     environment: str = Field("lake", description="a name known to envsim.registry")
     profile: str = Field("seedling", description="a shipped profile's name or a YAML file: model, GRPO, sizes, threads")
-    designer: str = Field("self", description="who proposes the next configuration")
+    designer: str | dict[str, Any] = Field(
+        "self", description="who proposes the next configuration: a name, or {name: ..., parameters}; docs/designers.md"
+    )
     stages: int = Field(3, ge=0, le=1000, description="designed stages after stage 000")
     seed: int = Field(0, ge=0, lt=2**31)
     initial_config: dict[str, Any] | None = Field(None, description="stage 000's configuration; none = the default one")
@@ -58,6 +61,11 @@ class RunSettings(Frozen):
     budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")
     roles: str | None = Field(None, description="directory of role files; none = the shipped roles")
     gates: GateSettings = GateSettings()
+    evidence: EvidenceSettings = Field(
+        EvidenceSettings(),
+        description="blocks of the evidence that are left out, and the room for it",
+        exclude_if=lambda evidence: evidence == EvidenceSettings(),
+    )
     reward: RewardWeights | None = Field(None, description="weights of the verifier's verdicts; none = the profile's")
     acceptance: AcceptanceSettings = AcceptanceSettings()
     tracking: Trackers | None = Field(

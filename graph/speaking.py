@@ -19,6 +19,7 @@ from agents.schemas import Evidence
 from agents.structured import RoleFailure, ask, call, output_schema
 from envsim.api import Message
 from graph import layout, words
+from graph.room import fitted
 from graph.state import RunState
 from graph.toolbox import called_before, dumped, may_call, rollouts_before, tool_context, tool_log
 from graph.work import Work, named_pointers
@@ -36,23 +37,27 @@ def speak(
     evidence: Evidence,
     rule: Callable[[], BaseModel] | None,
     bounds: Mapping[str, int] | None = None,
+    take: int = 0,
 ) -> dict[str, Any]:
     """The role's recorded answer: RoleAnswer as JSON, and who gave it in ``by``.
 
-    ``config`` is the configuration that the answer's paths belong to; ``rule`` is None for a note. Raises RoleFailure
-    under ``on_failure: stop``.
+    ``config`` is the configuration that the answer's paths belong to; ``rule`` is None for a note; another ``take`` is
+    another sample of the same question. Raises RoleFailure under ``on_failure: stop``.
     """
     style = work.profile.style
     role = capped(role, work.profile.roles.max_new_tokens)
+    pointer = named_pointers(work, state).get(role.model) if isinstance(role.model, str) else None
+    given = {name: inputs[name] for name in role.inputs}
+    if role.entrypoint is None:
+        given = fitted(work, role, given | called_before(work, state, role, file), pointer)
+        evidence = given.get("evidence", evidence)
     ids = [failure.id for failure in evidence.failures]
     schema = output_schema(role.output_type, work.environment, config, style=style, evidence_ids=ids, bounds=bounds)
     checks = semantic_checks(work.environment, config, style=style, evidence=evidence, bounds=bounds)
-    given = {name: inputs[name] for name in role.inputs}
     if role.entrypoint is not None:
         return recorded(work, file, role.name, *by_code(work, role, to_plain(given), schema, checks, rule))
-    messages = render_messages(role, style, given | called_before(work, state, role, file))
-    seed = work.seed(state["stage"], role.name, state["revision"])
-    pointer = named_pointers(work, state).get(role.model) if isinstance(role.model, str) else None
+    messages = render_messages(role, style, given)
+    seed = work.seed(state["stage"], role.name, state["revision"], *([take] if take else []))
     asked = {
         "messages": messages,
         "schema": schema,

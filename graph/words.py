@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from agents.gates import NOT_ENFORCED
+
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
@@ -53,6 +55,10 @@ def answer(parsed: dict[str, Any] | None) -> str:
 def gates(report: dict[str, Any]) -> str:
     """One line of a gate report: what failed with its figures, or that all passed."""
     failed = [finding for finding in report["findings"] if not finding["passed"]]
+    if not failed and not report.get("enforced", True):
+        told = [one for one in report["findings"] if one["reason"].startswith(NOT_ENFORCED)]
+        listed = "; ".join(f"{one['gate']} {one['reason']}" for one in told)
+        return f"gates are off; {listed or 'all would have passed'}"
     if not failed:
         return f"all {len(report['findings'])} gates passed"
     return "; ".join(f"{one['gate']} failed: {one['reason']}" for one in failed)

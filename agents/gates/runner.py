@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import Field, model_validator
+
 from agents.gates import (
     g1_schema,
     g2_learnability,
@@ -13,12 +17,14 @@ from agents.gates import (
     g8_calibration,
 )
 from agents.gates.context import GateContext, mean
-from agents.schemas import Frozen, GateReport
+from agents.schemas import Frozen, GateFinding, GateReport
 
 
 class GateSettings(Frozen):
-    """Thresholds of every gate, as a run's YAML gives them."""
+    """Thresholds of every gate, as a run's YAML gives them. ``gates: off`` there means ``{enabled: false}``."""
 
+    enabled: bool = Field(True, exclude_if=lambda enabled: enabled)
+    """False: nothing but what cannot be generated is refused, by gate or critic; findings are still told."""
     g1: g1_schema.G1Settings = g1_schema.G1Settings()
     g2: g2_learnability.G2Settings = g2_learnability.G2Settings()
     g3: g3_trivial.G3Settings = g3_trivial.G3Settings()
@@ -27,6 +33,14 @@ class GateSettings(Frozen):
     g6: g6_trust.G6Settings = g6_trust.G6Settings()
     g7: g7_coordination.G7Settings = g7_coordination.G7Settings()
     g8: g8_calibration.G8Settings = g8_calibration.G8Settings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _switch(cls, data: Any) -> Any:
+        # YAML reads off as false.
+        if isinstance(data, bool):
+            return {"enabled": data}
+        return {"enabled": data == "on"} if data in ("on", "off") else data
 
 
 def run_gates(context: GateContext, settings: GateSettings | None = None) -> GateReport:
@@ -43,13 +57,23 @@ def run_gates(context: GateContext, settings: GateSettings | None = None) -> Gat
             g7_coordination.check(context, chosen.g7),
             g8_calibration.check(context, chosen.g8),
         ]
+    if not chosen.enabled and len(findings) > 1:
+        findings = [finding if finding.passed else _told(finding) for finding in findings]
     return GateReport(
         passed=all(finding.passed for finding in findings),
         findings=findings,
+        enforced=chosen.enabled,
         probe={cell: mean([task.success for task in tasks]) for cell, tasks in context.by_cell().items()},
         probe_tokens=context.probe_tokens,
     )
 
 
+NOT_ENFORCED = "would have failed: "
+"""How the reason of a finding begins that gates which are off let pass."""
 RELATIVE = frozenset({"G2", "G4", "G5"})
 """Gates that judge a proposal against the current configuration's own probe, if there is one."""
+
+
+def _told(finding: GateFinding) -> GateFinding:
+    """A finding that stops nothing."""
+    return finding.model_copy(update={"passed": True, "reason": f"{NOT_ENFORCED}{finding.reason}"})

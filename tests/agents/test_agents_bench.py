@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.bench import UNSEEN, main, role_scores
+from agents.bench import UNSEEN, role_scores
+from agents.bench.__main__ import main
 from agents.episodes import answer_text, draw_episode
 from agents.render import render_messages
 from agents.roles import load_roles
@@ -72,8 +73,11 @@ def test_equal_schemas_are_decoded_together() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--n", "0"], "--n 0, expected at least 1"),
-        (["--n", "-1"], "--n -1, expected at least 1"),
+        (["--n", "0"], "--n 0, expected at least 2"),
+        (["--drawn", "-1"], "--drawn -1, expected at least 0"),
+        (["--max-tokens", "1"], "--max-tokens 1, expected at least 16"),
+        (["--url", "ftp://x"], "base_url"),
+        (["--run", "/nope"], "--run /nope holds no stages"),
         (["--threads", "0"], "--threads 0, expected at least 1"),
         (["--seed", "-1"], "--seed -1, expected at least 0"),
         (["--model", "/nope"], "'/nope' is no directory"),

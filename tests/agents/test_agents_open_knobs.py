@@ -11,7 +11,7 @@ from agents import teacher
 from agents.changes import apply_changes, check_conditions, describe_changes, mixtures
 from agents.checks import semantic_checks
 from agents.designers import DesignContext, get_designer
-from agents.evidence import shared_knobs, training_evidence
+from agents.evidence.build import shared_knobs, training_evidence
 from agents.gates import GateContext, run_gates
 from agents.render import render_messages
 from agents.rolespec import RoleSpec

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.changes import mixtures
+from agents.evidence.clusters import clusters
+from agents.evidence.statistics import cell_statistics
 from agents.schemas import CellEvidence, Evidence, FailureExample, HistoryEntry, TrainingEvidence
 from envsim.api import Environment, Instance, Knob, Measurement
 from trainer.evaluate import Failure, Rollout, read_rollouts
@@ -49,12 +51,48 @@ def build_evidence(
     did. ``instances`` are those of the report's set; None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
+    return assemble(
+        environment,
+        stage=stage,
+        config=config,
+        report=report,
+        rows=read_rollouts(rollouts),
+        replays=read_failures(failures),
+        previous=previous,
+        anchor=anchor,
+        history=history,
+        zero_variance_share=zero_variance_share,
+        training=training,
+        stopped=stopped,
+        instances=environment.frozen_set(report.set) if instances is None else instances,
+        examples=examples,
+    )
+
+
+def assemble(
+    environment: Environment,
+    *,
+    stage: int,
+    config: Any,
+    report: EvalReport,
+    rows: Sequence[Rollout],
+    replays: Sequence[Failure],
+    previous: EvalReport | None,
+    anchor: EvalReport,
+    history: Sequence[HistoryEntry],
+    zero_variance_share: float | None,
+    instances: Sequence[Instance],
+    training: TrainingEvidence | None = None,
+    stopped: str | None = None,
+    examples: int = EXAMPLES,
+    statistics: bool = True,
+) -> Evidence:
+    """``build_evidence`` of rows and replays that are at hand; ``statistics`` replay every answer, which takes time."""
     missing = [cell for cell in environment.cells() if cell not in report.cells]
     if missing:
         raise ValueError(
             f"the set {report.set!r} has no instance of {', '.join(missing)}; evaluate a set with all cells"
         )
-    rows = read_rollouts(rollouts)
     knobs = environment.knobs(config)
     cells = []
     for cell in environment.cells():
@@ -75,8 +113,13 @@ def build_evidence(
                 mean_first_fault_step=sum(steps) / len(steps) if steps else None,
             )
         )
-    shown = environment.frozen_set(report.set) if instances is None else instances
+    tasks = {instance.id: instance for instance in instances}
+    played = {(failure.id, failure.sample): failure for failure in replays}
     chosen = choose_failures(rows, cells, environment.outcomes, examples)
+
+    def example(name: str, row: Rollout, kind: str) -> FailureExample:
+        return _example(environment, name, row, kind, tasks, played)
+
     return Evidence(
         stage=stage,
         model_sha256=report.model_sha256,
@@ -86,12 +129,14 @@ def build_evidence(
         no_signal=max(cell.valid for cell in cells) < NO_SIGNAL_BELOW,
         cells=cells,
         outcomes=report.outcomes,
-        failures=_examples(environment, chosen, read_failures(failures), shown),
+        failures=[example(f"e{number}", row, kind) for number, (row, kind) in enumerate(chosen, start=1)],
         anchor={cell: stats.valid for cell, stats in anchor.cells.items()},
         history=list(history),
         open_knobs=shared_knobs(environment, knobs),
         training=training,
         stopped=stopped,
+        statistics=cell_statistics(environment, rows, tasks) if statistics else [],
+        clusters=clusters(rows, environment.cells(), example),
     )
 
 
@@ -176,28 +221,25 @@ def _pair(cluster: Sequence[Rollout]) -> list[tuple[Rollout, str]]:
     return [(typical, "typical")] + ([(odd, "odd")] if odd is not None else [])
 
 
-def _examples(
+def _example(  # noqa: PLR0917
     environment: Environment,
-    chosen: Sequence[tuple[Rollout, str]],
-    failures: Sequence[Failure],
-    instances: Sequence[Instance],
-) -> list[FailureExample]:
-    tasks = {instance.id: instance for instance in instances}
-    replays = {(failure.id, failure.sample): failure for failure in failures}
-    return [
-        FailureExample.model_validate(
-            {
-                "id": f"e{number}",
-                "instance": environment.prompt(tasks[row.id], "compact")[-1]["content"],
-                "cell": row.cell,
-                "outcome": row.outcome,
-                "kind": kind,
-                "where": _where(row, replays.get((row.id, row.sample))),
-                "answer": row.answer[:ANSWER_CHARACTERS],
-            }
-        )
-        for number, (row, kind) in enumerate(chosen, start=1)
-    ]
+    name: str,
+    row: Rollout,
+    kind: str,
+    tasks: Mapping[str, Instance],
+    replays: Mapping[tuple[str, int], Failure],
+) -> FailureExample:
+    return FailureExample.model_validate(
+        {
+            "id": name,
+            "instance": environment.prompt(tasks[row.id], "compact")[-1]["content"],
+            "cell": row.cell,
+            "outcome": row.outcome,
+            "kind": kind,
+            "where": _where(row, replays.get((row.id, row.sample))),
+            "answer": row.answer[:ANSWER_CHARACTERS],
+        }
+    )
 
 
 def _where(row: Rollout, replay: Failure | None) -> str:

@@ -1,25 +1,17 @@
-"""Role episodes for a tiny model's warm start: invented evidence, the teacher's answer, both as the roles see them.
+"""Invented evidence and the teacher's answers to it.
 
-``python -m agents.episodes --n N --seed S --out FILE`` writes JSONL rows ``{"role", "messages", "answer"}``; the file
-is all that ``trainer/`` sees of the roles. The evidence is drawn wide (rising, falling and ragged success curves, any
-configuration), so that an answer can only be right by reading it.
+The evidence is drawn wide (rising, falling and ragged success curves, any configuration), so that an answer can only be
+right by reading it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
 from agents import teacher
-from agents.render import render_messages
-from agents.roles import load_roles
 from agents.schemas import (
     CellEvidence,
     Change,
@@ -30,7 +22,6 @@ from agents.schemas import (
     HistoryEntry,
     Proposal,
 )
-from envsim import registry
 from envsim.api import Environment
 
 ROLES = ("failure_analyst", "config_designer", "safety_critic", "trainer")
@@ -155,7 +146,7 @@ def _gate_report(rng: np.random.Generator, evidence: Evidence, *, failing: bool)
     return GateReport(passed=not failing, findings=findings, probe={}, probe_tokens=0)
 
 
-def _spoil(rng: np.random.Generator, environment: Environment, proposal: Proposal) -> Proposal:
+def spoil(rng: np.random.Generator, environment: Environment, proposal: Proposal) -> Proposal:
     """Flip, drop or add some data-ratio changes: what a careless designer would write."""
     changes = [c for c in proposal.changes if rng.random() < 0.8]
     for cell in environment.cells():
@@ -181,12 +172,12 @@ def draw_episode(environment: Environment, rng: np.random.Generator) -> tuple[st
         report, conditions = None, []
         if rng.random() < 0.4:
             report = _gate_report(rng, evidence, failing=rng.random() < 0.7)
-            conditions = teacher.critique(evidence, _spoil(rng, environment, proposal), report).conditions
+            conditions = teacher.critique(evidence, spoil(rng, environment, proposal), report).conditions
         inputs = {"evidence": evidence, "diagnosis": diagnosis, "gate_report": report, "conditions": conditions}
         return role, inputs, teacher.propose(evidence, diagnosis, knobs, report, conditions)
     if role == "safety_critic":
         if rng.random() < 0.6:
-            proposal = _spoil(rng, environment, proposal)
+            proposal = spoil(rng, environment, proposal)
         report = _gate_report(rng, evidence, failing=rng.random() < 0.4)
         inputs = {"evidence": evidence, "proposal": proposal, "gate_report": report}
         return role, inputs, teacher.critique(evidence, proposal, report)
@@ -194,40 +185,3 @@ def draw_episode(environment: Environment, rng: np.random.Generator) -> tuple[st
     bounds = {"steps_low": low, "steps_high": low + int(rng.integers(1, 60))}
     inputs = {"evidence": evidence, "proposal": proposal, "bounds": bounds}
     return role, inputs, teacher.budget(evidence, bounds["steps_low"], bounds["steps_high"])
-
-
-def answer_text(answer: BaseModel) -> str:
-    """The answer as the compact output schema has it: no version, changes by steps only."""
-    data = answer.model_dump(mode="json", exclude={"schema_version"})
-    for key in ("changes", "conditions"):
-        if key in data:
-            data[key] = [{"path": c["path"], "op": c["op"]} for c in data[key]]
-    return json.dumps(data)
-
-
-def episodes(environment: Environment, n: int, seed: int) -> Iterator[dict[str, Any]]:
-    """n episodes as JSON rows."""
-    roles = load_roles()
-    rng = np.random.default_rng(np.random.SeedSequence([seed, 0xE915]))
-    for _ in range(n):
-        role, inputs, answer = draw_episode(environment, rng)
-        messages = render_messages(roles[role], "compact", inputs)
-        yield {"role": role, "messages": messages, "answer": answer_text(answer)}
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m agents.episodes", description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--environment", default="lake")
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args(argv)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with args.out.open("w", encoding="utf-8") as file:
-        for row in episodes(registry.get(args.environment), args.n, args.seed):
-            file.write(json.dumps(row) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

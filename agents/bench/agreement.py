@@ -1,20 +1,14 @@
-"""Role bench: how a checkpoint does in the roles, on invented evidence that it never saw.
+"""Agreement with the teacher's rule on invented evidence, in the compact style, with and without a constraint.
 
-``python -m agents.bench --model seedling`` prints one JSON object: for each role the share of valid answers with and
-without the schema's constraint and the agreement with the teacher's rule; and *direction*: how often a proposal moves
-the right way when one cell's evidence turns from hopeless to learnable. ``--random`` does the same with the model's
-architecture at random weights, for a schema alone makes anything parse. Exit codes: 0 done, 2 bad input.
+For each role the share of valid answers and their agreement; and *direction*: how often a proposal moves the right way
+when one cell's evidence turns from hopeless to learnable.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +22,8 @@ from agents.roles import load_roles
 from agents.rolespec import RoleSpec
 from agents.schemas import Budget, Critique, Diagnosis, Evidence, Proposal
 from agents.structured import output_schema, read_answer
-from envsim import registry
 from envsim.api import Environment, Message
-from trainer.checkpoint import CheckpointError, resolve
-from trainer.policy import Policy, TransformersPolicy
-from trainer.seedling.baseline import randomised
+from trainer.policy import Policy
 
 SIGN = {"up": 1, "keep": 0, "down": -1}
 UNSEEN = 0xBE9C
@@ -167,46 +158,3 @@ def _designer_inputs(evidence: Evidence) -> dict[str, Any]:
         "gate_report": None,
         "conditions": [],
     }
-
-
-def bench(policy: Policy, environment: Environment, n: int, seed: int) -> dict[str, Any]:
-    return {
-        "constrained": role_scores(policy, environment, n, seed, constrained=True),
-        "unconstrained": role_scores(policy, environment, n, seed, constrained=False),
-        "direction": direction(policy, environment, n, seed),
-    }
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m agents.bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="seedling", help="a source for trainer.checkpoint.resolve")
-    parser.add_argument("--n", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--random", action="store_true", help="bench the architecture at random weights as well")
-    args = parser.parse_args(argv)
-    for name, least in (("n", 1), ("seed", 0), ("threads", 1)):
-        if getattr(args, name) < least:
-            return _refused(f"--{name} {getattr(args, name)}, expected at least {least}")
-    environment = registry.get("lake")
-    measure: Callable[[Any], dict[str, Any]] = lambda ref: bench(  # noqa: E731  one expression, two callers
-        TransformersPolicy(ref, threads=args.threads, batch_size=32), environment, args.n, args.seed
-    )
-    try:
-        found = {"model": measure(resolve(args.model))}
-        if args.random:
-            with tempfile.TemporaryDirectory() as folder:
-                found["random_weights"] = measure(randomised(resolve(args.model), Path(folder) / "random", args.seed))
-    except CheckpointError as error:
-        return _refused(f"--model: {' '.join(str(error).split())}")
-    print(json.dumps(found, indent=1))
-    return 0
-
-
-def _refused(line: str) -> int:
-    print(f"error: {line}", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

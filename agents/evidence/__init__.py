@@ -1,0 +1,22 @@
+"""Evidence for the roles: statistics, clustered failures and history, built from a run's files."""
+
+from agents.evidence.blocks import BLOCKS, EvidenceSettings, without
+from agents.evidence.budget import BudgetError, fit
+from agents.evidence.build import (
+    build_evidence,
+    choose_failures,
+    read_failures,
+    training_evidence,
+)
+
+__all__ = [
+    "BLOCKS",
+    "BudgetError",
+    "EvidenceSettings",
+    "build_evidence",
+    "choose_failures",
+    "fit",
+    "read_failures",
+    "training_evidence",
+    "without",
+]
