@@ -16,6 +16,8 @@ from langgraph.graph import END, START, StateGraph
 
 from agents.rolespec import RoleSpec
 from graph import nodes, review
+from graph.approval import approval, by_person
+from graph.context import RunContext, RunInput
 from graph.state import RunState
 from graph.work import Work
 
@@ -35,7 +37,7 @@ CODE: Mapping[str, Callable[[RunState, Work], RunState]] = {
     "accept_or_roll_back": nodes.accept_or_roll_back,
     "evidence": review.evidence,
     "gates": review.gates,
-    "approval": review.approval,
+    "approval": approval,
     "report": nodes.report,
 }
 SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
@@ -47,9 +49,9 @@ SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
 NODES_A_STAGE = len(CODE) + len(SPEAKERS)
 
 
-def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
+def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, RunContext]:
     """The graph, not compiled. ``roles`` are in the order of their places, as ``load_roles`` gives them."""
-    graph: StateGraph[RunState] = StateGraph(RunState)
+    graph: StateGraph[RunState, RunContext] = StateGraph(RunState, context_schema=RunContext, input_schema=RunInput)
     for name, node in CODE.items():
         graph.add_node(name, tracked(name, work, _bind(node, work)), metadata={"kind": "code"})
     for name, role in roles.items():
@@ -64,8 +66,12 @@ def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
     after = names[place_of_critic + 1 :]
     chain(graph, [START, "baseline", "settle"])
     chain(graph, [*after, "dataset", "train", "evaluate", "accept_or_roll_back"])
-    chain(graph, ["evidence", *before, "gates", *between])
-    chain(graph, ["approval", "settle"])
+    chain(graph, ["evidence", *before, "gates"])
+    chain(graph, between)
+    graph.add_conditional_edges(
+        "gates", lambda state: after_gates(state, work), {"designed": between[0], "by a person": "approval"}
+    )
+    graph.add_conditional_edges("approval", after_approval, {"edited": "gates", "go on": "settle"})
     chain(graph, ["report", END])
     graph.add_conditional_edges(critic, after_critic, {"revise": designer, "go on": "approval"})
     graph.add_conditional_edges("settle", after_settle, {"designed": after[0], "initial": "dataset"})
@@ -77,6 +83,15 @@ def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
 
 def after_critic(state: RunState) -> str:
     return "revise" if state["review"] == "revise" else "go on"
+
+
+def after_gates(state: RunState, work: Work) -> str:
+    """No critic stands above a person."""
+    return "by a person" if by_person(work, state) else "designed"
+
+
+def after_approval(state: RunState) -> str:
+    return "edited" if state["review"] == "revise" else "go on"
 
 
 def after_settle(state: RunState) -> str:

@@ -20,7 +20,9 @@ from agents.structured import RoleFailure
 from envsim.api import EnvsimError
 from envsim.documents import DocumentError
 from graph import layout, tables, words
-from graph.drive import Waiting, drive
+from graph.asking import ask_person, attended
+from graph.checkpoints import DatabaseUnreachable
+from graph.drive import Said, Waiting, drive
 from graph.exits import Exit
 from graph.prepare import Prepared
 from graph.progress import Reporter, Stopped
@@ -38,7 +40,7 @@ from trainer.stage import StageError, StageInputError
 
 
 def run_session(
-    prepared: Prepared, root: Path, console: Console, *, resume: bool, word: bool | None, started: float
+    prepared: Prepared, root: Path, console: Console, *, resume: bool, word: Said | None, started: float
 ) -> int:
     """Run or resume and return the exit code. Raises SettingsError for a directory that cannot be used."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -55,26 +57,44 @@ def run_session(
             work.reporter.failure(f"{name}{error.strerror or error}; resume the run once that is put right")
         except sqlite3.Error as error:
             work.reporter.failure(f"{run.path(layout.DATABASE)}: {error}; resume the run once that is put right")
+        except DatabaseUnreachable as error:
+            work.reporter.failure(f"{error}; resume the run once that is put right")
         return Exit.FAILED
 
 
-def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> int:
+def run_to_end(work: Work, root: Path, *, resume: bool, word: Said | None) -> int:
     """The exit code of whatever ends the run in an orderly way."""
     reporter, again = work.reporter, f"--resume --run-dir {shlex.quote(str(root))}"
 
+    began = False
+
     def begin() -> None:
+        nonlocal began
+        if began:
+            return
+        began = True
         reporter.line(f"run directory {root}; stop with Ctrl-C, continue with {again}")
         reporter.event("session", session=work.session, pid=os.getpid(), resumed=resume)
 
     try:
-        asyncio.run(drive(work, word, begin))
+        while True:
+            try:
+                asyncio.run(drive(work, word, begin))
+                break
+            except Waiting as waiting:
+                # Asked for here, where no loop runs, so that Ctrl-C ends the question as it ends any other.
+                word = ask_person(waiting.question, work.run) if attended() else None
+                if word is None:
+                    raise
     except (Stopped, LaunchStopped):
         reporter.line(f"drained; continue with {again}", style="yellow")
         return Exit.DRAINED
     except Waiting as waiting:
         stage = waiting.question["stage"]
         reporter.line(f"stage {stage:03d} waits for approval: {words.answer(waiting.question['proposal'])}")
-        reporter.line(f"answer with {again} --approve (or --reject)", style="yellow")
+        proposal = shlex.quote(str(root / waiting.question["file"]))
+        reporter.line(f"answer with {again} --approve (or --reject); to change it, copy and edit", style="yellow")
+        reporter.line(f"{proposal} and answer with --approve FILE", style="yellow")
         return Exit.WAITING
     except RoleFailure as failure:
         reporter.failure(str(failure))
