@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +34,31 @@ from graph.timing import Clock
 from graph.work import Work
 from trainer.checkpoint import CheckpointError
 from trainer.evaluate import EvaluationError
-from trainer.launch.contract import LaunchError
+from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.follow import LaunchStopped
 from trainer.policy import PolicyError
 from trainer.stage import StageError, StageInputError
 
 
 def run_session(
-    prepared: Prepared, root: Path, console: Console, *, resume: bool, word: Said | None, started: float
+    prepared: Prepared,
+    root: Path,
+    console: Console,
+    *,
+    resume: bool,
+    word: Said | None,
+    started: float,
+    **means: Any,
 ) -> int:
-    """Run or resume and return the exit code. Raises SettingsError for a directory that cannot be used."""
+    """Run or resume and return the exit code; ``means`` are those of `new_work`.
+
+    Raises SettingsError for a directory that cannot be used.
+    """
     disable_progress_bar()  # type: ignore[no-untyped-call]
     with open_run(root, prepared.identity, resume=resume) as run:
         clock = Clock(started)
         clock.move(time.monotonic() - started, "other", "start-up")
-        work = new_work(prepared, run, console, clock)
+        work = new_work(prepared, run, console, clock, **means)
         try:
             return run_to_end(work, root, resume=resume, word=word)
         except DocumentError as damage:
@@ -108,7 +119,16 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: Said | None) -> in
     return Exit.DONE
 
 
-def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) -> Work:
+def new_work(
+    prepared: Prepared,
+    run: RunDir,
+    console: Console,
+    clock: Clock,
+    *,
+    reporter: Callable[..., Reporter] = Reporter,
+    launcher: Launcher | None = None,
+) -> Work:
+    """What the nodes share. ``launcher`` starts the workers, None = as the profile says."""
     stop = threading.Event()
     return Work(
         run=run,
@@ -118,10 +138,11 @@ def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) ->
         roles=prepared.roles,
         start=prepared.start,
         identity=prepared.identity,
-        reporter=Reporter(run, console, stopped=stop.is_set),
+        reporter=reporter(run, console, stopped=stop.is_set),
         clock=clock,
         session=f"{time.time():.0f}-{os.getpid()}",
         stop=stop,
+        _launcher=launcher,
     )
 
 

@@ -172,8 +172,7 @@ def begun(run: RunDir, context: RunContext) -> Work:
     prepared = prepare(settings)
     begin_run(run, prepared.identity, resume=stored is not None)
     console = Console(stderr=True)
-    work = new_work(prepared, run, console, Clock())
-    work.reporter = StreamingReporter(run, console, stopped=work.stop.is_set)
+    work = new_work(prepared, run, console, Clock(), reporter=StreamingReporter)
     work.reporter.event("session", session=work.session, pid=os.getpid(), resumed=stored is not None, studio=True)
     return work
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from served import PATIENCE, Served, environment, nodes_of, served, streamed, waits
+from loops import LOOSE, environment
+from served import PATIENCE, Served, nodes_of, served, streamed, waits
 
 from graph import serve
 from graph.context import RunContext
@@ -23,12 +24,6 @@ from graph.settings import RunSettings
 from trainer.attempts import live_worker
 
 ROOT = Path(__file__).parents[2]
-LOOSE = {
-    "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
-    "g3": {"max_trivial": 1.0},
-    "g4": {"max_hopeless": 1.0},
-}
-"""What the second environment's random model passes."""
 DESIGNED = ["evidence", "failure_analyst", "config_designer", "gates", "safety_critic"]
 DECIDED = ["settle", "trainer", "dataset", "train", "evaluate", "accept_or_roll_back"]
 
@@ -132,7 +127,8 @@ def fork_before_the_word(studio: Served, thread: str, root: Path, given: dict[st
     """Back to where the proposal waited: it waits again, and the other answer gives another stage."""
     history = studio.client.threads.get_history(thread, limit=100)
     [point] = [one for one in history if one["next"] == ["approval"] and one["values"]["revision"] == 0]
-    again = streamed(studio, thread, input=None, checkpoint=point["checkpoint"], **given)
+    studio.client.threads.update_state(thread, {"why": "once more"}, checkpoint=point["checkpoint"])
+    again = streamed(studio, thread, input=None, **given)
     assert nodes_of(again) == ["__interrupt__"]
     assert not (root / "stages/001/decision.json").exists()
     refused = streamed(studio, thread, command={"resume": "no"}, **given)

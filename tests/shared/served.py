@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
+from loops import environment
 
-SHARED = Path(__file__).parent
 PATIENCE = 120
 
 
@@ -51,13 +51,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def environment(**changes: str) -> dict[str, str]:
-    """That of the tests, with what they share in front of the path, and nothing that a server could phone home with."""
-    path = os.pathsep.join([str(SHARED), *filter(None, [os.environ.get("PYTHONPATH")])])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANGSMITH", "LANGCHAIN"))}
-    return {**kept, "PYTHONPATH": path, "COLUMNS": "200", **changes}
 
 
 @contextmanager
