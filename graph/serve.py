@@ -89,9 +89,7 @@ def serve(root: Path, port: int) -> int:
     RECORDS.mkdir(exist_ok=True)
     configuration = RECORDS / "langgraph.json"
     configuration.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
-    command = [sys.executable, "-P", "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--n-jobs-per-worker", str(JOBS), "--config", str(configuration)]
-    server = subprocess.Popen(command, env={**os.environ, **QUIET, RUN_DIR: str(root)})
+    server = subprocess.Popen(command(port, configuration), env={**os.environ, **QUIET, RUN_DIR: str(root)})
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.terminate())
     url = f"http://127.0.0.1:{port}"
@@ -105,6 +103,22 @@ def serve(root: Path, port: int) -> int:
     print(f"  https://smith.langchain.com/studio/?baseUrl={url}   (stop with Ctrl-C)", flush=True)
     server.wait()
     return Exit.DONE if server.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM) else Exit.FAILED
+
+
+def command(port: int, configuration: Path) -> list[str]:
+    """Without reloading, which would end a training run whenever a Python file is written; without the working
+    directory on the path, where a file may be called as one of our packages is."""
+    given = [
+        "--no-browser",
+        "--no-reload",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--n-jobs-per-worker",
+        str(JOBS),
+    ]
+    return [sys.executable, "-P", "-m", "langgraph_cli", "dev", *given, "--config", str(configuration)]
 
 
 def forget_others(root: Path) -> None:

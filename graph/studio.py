@@ -28,7 +28,7 @@ from rich.console import Console
 
 from agents.roles import RoleError, load_roles
 from agents.rolespec import RoleSpec
-from graph.build import build
+from graph.build import build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
 from graph.context import RunContext
 from graph.rundir import RUN_FILE, RunDir, begin_run, locked, open_directory, stored_identity
@@ -139,10 +139,15 @@ async def graph(config: RunnableConfig, runtime: ServerRuntime[RunContext]) -> A
         work = await asyncio.to_thread(begun, served.run, context)
         await sound_state(work, served, config)
         try:
-            yield interruptible(build(work.roles, work), work).compile(name=NAME)
+            compiled = interruptible(build(work.roles, work), work).compile(name=NAME)
+            yield compiled.with_config(recursion_limit=run_limit(work))
         finally:
             work.stop.set()
             await asyncio.to_thread(work.release)
+
+
+def run_limit(work: Work) -> int:
+    return recursion_limit(work.settings.stages, work.settings.max_revisions)
 
 
 def drawn() -> Graph:

@@ -27,10 +27,11 @@ LOOSE = {
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """That of the tests, with what they share in front of the path, and nothing that could phone home."""
+    """That of the tests, with what they share in front of the path, and no way to the network and no key."""
     path = os.pathsep.join([str(SHARED), *filter(None, [os.environ.get("PYTHONPATH")])])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANGSMITH", "LANGCHAIN"))}
-    return {**kept, "PYTHONPATH": path, "COLUMNS": "200", **changes}
+    nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
+    return {**kept, **nowhere, "NO_PROXY": "127.0.0.1,localhost", "PYTHONPATH": path, "COLUMNS": "200", **changes}
 
 
 def start(cwd: Path, *arguments: object, **changes: str) -> subprocess.Popen[str]:

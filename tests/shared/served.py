@@ -61,7 +61,7 @@ def served(folder: Path, run_dir: Path, *command: str) -> Iterator[Served]:
     log = folder / f"server-{port}.log"
     with log.open("w") as file:
         process = subprocess.Popen(
-            given or [sys.executable, "-m", "graph.serve", "--run-dir", str(run_dir), "--port", str(port)],
+            given or [sys.executable, "-P", "-m", "graph.serve", "--run-dir", str(run_dir), "--port", str(port)],
             cwd=folder,
             env=environment(),
             stdout=file,
