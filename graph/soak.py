@@ -68,6 +68,9 @@ GATES = {
     "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
     "g3": {"max_trivial": 1.0},
     "g4": {"max_hopeless": 1.0},
+    "g5": {"floor": 0.0, "max_fall": 1.0},
+    "g6": {"max_distance": 1.0},
+    "g7": {"min_ratio": 0.0},
 }
 """So short a run measures nothing well enough for these to mean something."""
 

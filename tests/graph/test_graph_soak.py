@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from loops import environment
+import yaml
+from dying import model_server
+from loops import environment, finish, start
 
+from agents.rolespec import PACKAGE
 from graph import soak
 from graph.aftermath import findings, timeless, trace
+from graph.exits import Exit
 from graph.rundir import RunDir
 from graph.strikes import ON_DISK, Visit, damage_database, visits
 
@@ -119,3 +124,30 @@ def test_some_real_trials(tmp_path: Path) -> None:
     )
     assert done.stdout.rstrip().endswith(f"{TRIALS} passed, 0 failed"), done.stdout + done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.loop
+def test_a_model_server_that_dies_in_an_answer_costs_nothing(straight: tuple[Path, Path], tmp_path: Path) -> None:
+    """The run ends with exit code 1 and one line, nothing of the half answer is kept, and it goes on when told to."""
+    _, parent = straight
+    roles = tmp_path / "roles"
+    shutil.copytree(PACKAGE / "roles", roles)
+    file, root = roles / "failure_analyst.yaml", tmp_path / "run"
+    with model_server() as server:
+        role = yaml.safe_load(file.read_text()) | {"model": {"base_url": server.url, "name": "m"}}
+        file.write_text(yaml.safe_dump(role))
+        config = tmp_path / "settings.yaml"
+        config.write_text(yaml.safe_dump({"roles": str(roles)}))
+        given = ("--fork-from", parent, "--at-stage", 1, "--run-dir", root, "--config", config)
+        said = finish(start(tmp_path, *given), Exit.FAILED)
+        assert server.asked >= 1
+        assert "Traceback" not in said
+        assert not list(root.glob("stages/001/answers/*"))
+        assert not list(root.glob("stages/001/attempt-*"))
+        cells = dict.fromkeys(("short", "long"), "learnable")
+        diagnosis = {"cells": cells, "summary": "said", "dominant_fault": "odd", "evidence_ids": []}
+        server.answer = json.dumps(diagnosis)
+        finish(start(tmp_path, "--run-dir", root, "--resume"))
+    answer = RunDir(root).read("stages/001/answers/failure_analyst.json")
+    assert (answer["fallback"], answer["parsed"]["summary"]) == (False, "said")
+    assert len(list(root.glob("stages/001/attempt-*"))) == 1
