@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from graph.settings import Approval, Frozen, RunSettings
@@ -38,6 +38,12 @@ class RunContext(Frozen):
     approval: Approval | None = Field(None, description=_described("approval"))
     budget: Literal["role", "profile"] | None = Field(None, description=_described("budget"))
     benchmark: bool | None = Field(None, description=_described("benchmark"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, data: Any) -> Any:
+        """A form may send what was left empty."""
+        return {key: value for key, value in data.items() if value != ""} if isinstance(data, dict) else data
 
     def overrides(self) -> dict[str, Any]:
         """What was filled in, without the settings file."""

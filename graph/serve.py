@@ -24,7 +24,7 @@ import httpx
 from graph.exits import Exit
 from graph.rundir import RunDir, locked, open_directory
 from graph.settings import SettingsError
-from graph.studio import NAME, RECORDS, RUN_DIR, recorded_run
+from graph.studio import DEFAULT_RUN_DIR, NAME, RECORDS, RUN_DIR, recorded_run
 
 PATIENCE_SECONDS = 60.0
 JOBS = 4
@@ -50,7 +50,13 @@ def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(
         prog="python -m graph.serve", description="Open one run directory in LangGraph Studio, under its lock."
     )
-    flags.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="a run, or where a new one will lie")
+    flags.add_argument(
+        "--run-dir",
+        type=Path,
+        default=DEFAULT_RUN_DIR,
+        metavar="DIR",
+        help=f"a run, or where a new one will lie (default: {DEFAULT_RUN_DIR})",
+    )
     flags.add_argument("--port", type=int, default=2024, metavar="N", help="on 127.0.0.1 (default: 2024)")
     return flags
 

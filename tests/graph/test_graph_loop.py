@@ -184,11 +184,17 @@ def test_a_stage_that_a_tripwire_stops_is_rolled_back_and_the_next_evidence_name
     assert "stopped early, gradient_norm_above" in said
 
 
-def test_a_person_approves(tmp_path: Path, profile: Path) -> None:
+def test_a_person_edits_and_approves(tmp_path: Path, profile: Path) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text(settings_text(profile, designer="fixed", approval="always", gates=LOOSE))
     root = tmp_path / "run"
     assert "waits for approval" in finish(start(tmp_path, "--config", config, "--run-dir", root), 3)
     assert "waits for approval" in finish(start(tmp_path, "--run-dir", root, "--resume"), 3)
-    finish(start(tmp_path, "--run-dir", root, "--resume", "--reject"))
-    assert RunDir(root).read("stages/001/plan.json")["reason"] == "rejected by a person"
+    mine = tmp_path / "mine.json"
+    change = {"path": "short.noise_ratio", "op": "set", "value": 0.3}
+    mine.write_text(
+        json.dumps(RunDir(root).read("stages/001/proposals/0/proposal.json") | {"parsed": {"changes": [change]}})
+    )
+    finish(start(tmp_path, "--run-dir", root, "--resume", "--approve", mine))
+    assert RunDir(root).read("stages/001/plan.json")["source"] == "person"
+    assert RunDir(root).read("stages/001/config.json")["short"]["noise_ratio"] == 0.3

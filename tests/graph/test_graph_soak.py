@@ -128,13 +128,13 @@ def test_some_real_trials(tmp_path: Path) -> None:
 
 @pytest.mark.loop
 def test_a_model_server_that_dies_in_an_answer_costs_nothing(straight: tuple[Path, Path], tmp_path: Path) -> None:
-    """The run ends with exit code 1 and one line, nothing of the half answer is kept, and it goes on when told to."""
+    """Exit code 1 and one line, nothing of the half answer is kept; with nonsense from it code 4; then it goes on."""
     _, parent = straight
     roles = tmp_path / "roles"
     shutil.copytree(PACKAGE / "roles", roles)
     file, root = roles / "failure_analyst.yaml", tmp_path / "run"
     with model_server() as server:
-        role = yaml.safe_load(file.read_text()) | {"model": {"base_url": server.url, "name": "m"}}
+        role = yaml.safe_load(file.read_text()) | {"model": {"base_url": server.url, "name": "m"}, "on_failure": "stop"}
         file.write_text(yaml.safe_dump(role))
         config = tmp_path / "settings.yaml"
         config.write_text(yaml.safe_dump({"roles": str(roles)}))
@@ -143,7 +143,10 @@ def test_a_model_server_that_dies_in_an_answer_costs_nothing(straight: tuple[Pat
         assert server.asked >= 1
         assert "Traceback" not in said
         assert not list(root.glob("stages/001/answers/*"))
-        assert not list(root.glob("stages/001/attempt-*"))
+        server.answer = "no answer of any use"
+        said = finish(start(tmp_path, "--run-dir", root, "--resume"), Exit.ROLE_FAILED)
+        assert "role 'failure_analyst' gave no usable answer" in said
+        assert RunDir(root).read("stages/001/answers/failure_analyst.failed.json")["raw"] == server.answer
         cells = dict.fromkeys(("short", "long"), "learnable")
         diagnosis = {"cells": cells, "summary": "said", "dominant_fault": "odd", "evidence_ids": []}
         server.answer = json.dumps(diagnosis)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from loops import LOOSE, environment
+from pydantic import ValidationError
 from served import PATIENCE, Served, nodes_of, served, streamed, waits
 
 from graph import serve, studio
@@ -106,6 +107,12 @@ def test_the_context_has_the_bounds_of_the_settings(name: str) -> None:
     bounds = {key: value for key, value in meant.items() if key not in ("title", "default", "description")}
     assert offered["anyOf"][0] == bounds
     assert meant["description"] in offered["description"]
+
+
+def test_what_a_form_leaves_empty_is_not_said() -> None:
+    assert RunContext.model_validate({"designer": "", "stages": None, "seed": 3}).overrides() == {"seed": 3}
+    with pytest.raises(ValidationError):
+        RunContext.model_validate({"stagess": 1})
 
 
 @pytest.mark.loop
