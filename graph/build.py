@@ -18,6 +18,8 @@ from agents.places import stage_order
 from agents.role_checks import MOST_ROLES
 from agents.rolespec import RoleSpec
 from graph import nodes, notes, review
+from graph.approval import approval, by_person
+from graph.context import RunContext, RunInput
 from graph.state import RunState
 from graph.work import Work
 
@@ -37,7 +39,7 @@ CODE: Mapping[str, Callable[[RunState, Work], RunState]] = {
     "accept_or_roll_back": nodes.accept_or_roll_back,
     "evidence": review.evidence,
     "gates": review.gates,
-    "approval": review.approval,
+    "approval": approval,
     "report": nodes.report,
 }
 SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
@@ -50,9 +52,9 @@ SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
 NODES_A_STAGE = len(CODE) + MOST_ROLES
 
 
-def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
+def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, RunContext]:
     """The graph, not compiled. ``roles`` are enabled and have passed every check, as ``load_roles`` gives them."""
-    graph: StateGraph[RunState] = StateGraph(RunState)
+    graph: StateGraph[RunState, RunContext] = StateGraph(RunState, context_schema=RunContext, input_schema=RunInput)
     for name, node in CODE.items():
         graph.add_node(name, tracked(name, work, _bind(node, work)), metadata={"kind": "code"})
     for name, role in roles.items():
@@ -63,8 +65,12 @@ def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
     following = dict(pairwise(order))
     designer, critic = (_writer(roles, key) for key in ("proposal", "critique"))
     for source, target in following.items():
-        if source not in (critic, "settle"):
+        if source not in ("gates", critic, "approval", "settle"):
             graph.add_edge(source, target)
+    graph.add_conditional_edges(
+        "gates", lambda state: after_gates(state, work), {"designed": following["gates"], "by a person": "approval"}
+    )
+    graph.add_conditional_edges("approval", after_approval, {"edited": "gates", "go on": following["approval"]})
     graph.add_conditional_edges(critic, after_critic, {"revise": designer, "go on": following[critic]})
     graph.add_conditional_edges("settle", after_settle, {"designed": following["settle"], "initial": "dataset"})
     chain(graph, [START, "baseline", "settle"])
@@ -78,6 +84,15 @@ def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState]:
 
 def after_critic(state: RunState) -> str:
     return "revise" if state["review"] == "revise" else "go on"
+
+
+def after_gates(state: RunState, work: Work) -> str:
+    """No critic stands above a person."""
+    return "by a person" if by_person(work, state) else "designed"
+
+
+def after_approval(state: RunState) -> str:
+    return "edited" if state["review"] == "revise" else "go on"
 
 
 def after_settle(state: RunState) -> str:

@@ -1,35 +1,36 @@
 """Drive the graph of one run: checkpointer, signals, draining, approval.
 
-The checkpointer lies in the run directory and keeps plain JSON alone. SIGTERM and SIGINT drain: the node at work stops
-at its next safe place, its files stay, and the run can be resumed.
+The checkpointer keeps plain JSON alone. SIGTERM and SIGINT drain: the node at work stops at its next safe place, its
+files stay, and the run can be resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, cast
 
-import aiosqlite
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import GraphDrained
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot
 
 from graph import layout
+from graph.branches import leave_branch
 from graph.build import build, recursion_limit
-from graph.checkpoints import DatabaseDamaged, move_aside, thread_id
+from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
+from graph.fork import forked_state
 from graph.progress import Stopped
 from graph.settings import SettingsError
 from graph.state import RunState
 from graph.summary import final_result
 from graph.work import Work
 
-BUSY_MILLISECONDS = 30_000
+Said = bool | dict[str, Any]
+"""A person's answer to what waits: yes, no, or a proposal in its place."""
+Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 class Waiting(Exception):
@@ -40,24 +41,23 @@ class Waiting(Exception):
         self.question = question
 
 
-async def drive(work: Work, word: bool | None, begin: Callable[[], None]) -> RunState:
+async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> RunState:
     """Run or resume to the end and return the last state. ``word`` answers a pending approval, None leaves it open.
 
     ``begin`` is called once it is known that there is something to do with the word; nothing is written before.
 
-    Raises Stopped if the run was drained, Waiting if a person must approve, SettingsError for a word on nothing.
+    Raises Stopped if the run was drained, Waiting if a person must approve, SettingsError for a word on nothing and for
+    a state of another version, DatabaseUnreachable.
     """
-    settings = work.settings
-    control = RunControl()
-    if word is not None and not work.run.exists(layout.DATABASE):
+    url = work.settings.checkpoints
+    if word is not None and url is None and not work.run.exists(layout.DATABASE):
         raise word_on_nothing(work, word)
-    config: RunnableConfig = {
-        "configurable": {"thread_id": sound_thread(work, word)},
-        "recursion_limit": recursion_limit(settings.stages, settings.max_revisions),
-    }
-    async with checkpointer(work) as saver:
+    config = run_config(work, sound_thread(work, word))
+    control = RunControl()
+    async with checkpointer(work.run, url) as saver:
         graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
         snapshot = await graph.aget_state(config)
+        check_version(snapshot.values, url or str(work.run.path(layout.DATABASE)))
         pending = [question for task in snapshot.tasks for question in task.interrupts]
         if word is not None and not pending:
             raise word_on_nothing(work, word)
@@ -65,7 +65,7 @@ async def drive(work: Work, word: bool | None, begin: Callable[[], None]) -> Run
         with_signals(work, control)
         if pending and word is None:
             raise Waiting(pending[0].value)
-        given: Command[Any] | RunState | None = Command(resume=word) if pending else where_to_go_on(work, snapshot)
+        given = Command(resume=word) if pending else await where_to_go_on(work, graph, snapshot)
         try:
             final = await graph.ainvoke(given, config, durability="sync", control=control)
         except GraphDrained as drained:
@@ -75,24 +75,24 @@ async def drive(work: Work, word: bool | None, begin: Callable[[], None]) -> Run
         return cast(RunState, final)
 
 
-@asynccontextmanager
-async def checkpointer(work: Work) -> AsyncIterator[AsyncSqliteSaver]:
-    async with aiosqlite.connect(work.run.path(layout.DATABASE)) as connection:
-        await connection.execute(f"pragma busy_timeout={BUSY_MILLISECONDS}")
-        yield AsyncSqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=[]))
+def run_config(work: Work, thread: str) -> RunnableConfig:
+    return {
+        "configurable": {"thread_id": thread},
+        "recursion_limit": recursion_limit(work.settings.stages, work.settings.max_revisions),
+    }
 
 
-def word_on_nothing(work: Work, word: bool) -> SettingsError:
+def word_on_nothing(work: Work, word: Said) -> SettingsError:
     return SettingsError(
-        f"--{'approve' if word else 'reject'}: no proposal of {work.run.root} waits for approval; "
+        f"--{'reject' if word is False else 'approve'}: no proposal of {work.run.root} waits for approval; "
         "continue it with --resume alone"
     )
 
 
-def sound_thread(work: Work, word: bool | None) -> str:
+def sound_thread(work: Work, word: Said | None) -> str:
     """The run's thread. A damaged database is moved aside, unless a word shows that a person counts on it."""
     try:
-        return thread_id(work.run)
+        return thread_id(work.run, work.settings.checkpoints)
     except DatabaseDamaged as damage:
         if word is not None:
             raise SettingsError(f"{damage}; continue with --resume alone, which makes it again") from damage
@@ -101,12 +101,21 @@ def sound_thread(work: Work, word: bool | None) -> str:
         return thread_id(work.run)
 
 
-def where_to_go_on(work: Work, snapshot: StateSnapshot) -> RunState | None:
-    """None goes on after the last checkpoint; an empty state begins at the start, over the files that are there."""
+async def where_to_go_on(work: Work, graph: Graph, snapshot: StateSnapshot) -> RunState | None:
+    """None goes on after the last checkpoint; an empty state begins at the start, over the files that are there.
+
+    A fork begins at its first stage of its own. A thread that was taken back to an earlier checkpoint goes on from
+    there, and what it had made beyond lies aside by then.
+    """
+    await leave_branch(work, graph, snapshot)
     if snapshot.next:
         return None
     if not snapshot.values:
-        return RunState()
+        begun = forked_state(work.run)
+        if begun is None:
+            return RunState()
+        await graph.aupdate_state(snapshot.config, begun, as_node="accept_or_roll_back")
+        return None
     if final_result(work.run) is not None:
         return None
     work.reporter.line(f"{layout.RESULT} is missing or damaged; it is made again from the other files", style="yellow")

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 REPORT = "report/index.html"
 DATABASE = "graph.sqlite"
+BRANCHES = "branches"
+"""What a thread that went back to an earlier checkpoint left behind."""
+FORK = "fork.json"
+"""In a run that was forked: from which, where, and what differs."""
+FORKS = "forks.jsonl"
+"""In the run that it was forked from: one line a fork."""
 RESULT = "result.json"
 """What the run came to, on the sealed test set."""
 NO_SIGNAL = "no_signal.json"

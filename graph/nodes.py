@@ -16,6 +16,7 @@ from agents.schemas import Budget
 from envsim.api import EnvsimError
 from graph import layout, words
 from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
+from graph.approval import PERSON
 from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
@@ -73,9 +74,11 @@ def settle(state: RunState, work: Work) -> RunState:
     before = work.config(state["config"])
     config = work.config(layout.in_round(stage, revision, "config.json")) if approved else before
     proposal = work.run.read(layout.in_round(stage, revision, "proposal.json")) if approved else None
+    persons = proposal is not None and proposal["by"] == PERSON
+    designer = PERSON if persons else designer_title(work.settings.designer)
     plan = {
-        "source": "initial" if stage == 0 else designer_title(work.settings.designer) if approved else "reused",
-        "own": bool(proposal and not proposal["fallback"]),
+        "source": "initial" if stage == 0 else designer if approved else "reused",
+        "own": proposal is not None and not proposal["fallback"] and not persons,
         "reason": proposal["parsed"]["rationale"] if proposal else state["why"],
         "changes": describe_changes(work.environment, before, config),
         "revision": revision,

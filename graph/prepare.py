@@ -18,6 +18,7 @@ from agents.rolespec import ExternalModel, RoleSpec
 from envsim import registry
 from envsim.api import Environment, EnvsimError
 from envsim.documents import DocumentError, read_text
+from graph.checkpoints import check_url
 from graph.settings import RunSettings, SettingsError, explain
 from trainer.checkpoint import CheckpointError, check, resolve
 from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
@@ -55,6 +56,8 @@ def prepare(settings: RunSettings) -> Prepared:
         if settings.tracking is not None:
             profile = profile.model_copy(update={"tracking": settings.tracking})
         check_trackers(profile.tracking)
+        if settings.checkpoints is not None:
+            check_url(settings.checkpoints)
     except RoleError as error:
         raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
     except (EnvsimError, ProfileError, CheckpointError, ValueError) as error:

@@ -96,9 +96,10 @@ def memory(work: Work, state: RunState) -> dict[str, Any] | None:
     places = [(state["stage"], revision) for revision in range(state["revision"] - 1, -1, -1)]
     for stage in range(state["stage"] - 1, 0, -1):
         last = work.run.read(layout.in_stage(stage, "plan.json"))["revision"]
-        places.append((stage, last))
+        # A person may have written the last one.
+        places += [(stage, revision) for revision in range(last, -1, -1)]
     for stage, revision in places:
         answer = work.run.read_if_there(layout.in_round(stage, revision, "proposal.json"))
-        if answer is not None and "memory" in answer:
+        if answer is not None and answer["by"] == work.settings.designer and "memory" in answer:
             return dict(answer["memory"])
     return None

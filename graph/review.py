@@ -1,4 +1,4 @@
-"""The nodes of a designed stage: evidence, the four roles, the gates between them, and a person's approval.
+"""The nodes of a designed stage: evidence, the four roles, and the gates between them.
 
 Without an analyst the rule diagnoses; without a trainer role the profile's budget holds.
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from langgraph.types import interrupt
-
 from agents import teacher
 from agents.rolespec import RoleSpec
 from agents.schemas import Budget, Critique
 from graph import layout, words
 from graph.evidence import evidence_of
 from graph.gating import gate_report
-from graph.inputs import read_evidence, read_gates, role_inputs, written_by
+from graph.inputs import read_evidence, role_inputs, written_by
 from graph.proposing import propose_with
 from graph.speaking import parsed, speak
 from graph.state import Review, RunState
@@ -112,31 +110,6 @@ def reviewed(gates_passed: bool, critique: Critique, revision: int, max_revision
     if revision < max_revisions:
         return "revise", "a gate failed" if not gates_passed else f"the critic asks: {critique.reason}"
     return "reject", f"no proposal passed within {max_revisions} revisions"
-
-
-def approval(state: RunState, work: Work) -> RunState:
-    """A person's word, if the run or a role asks for it. Kept in a file, so that it is asked for once."""
-    stage, revision = state["stage"], state["revision"]
-    if not asks_person(work, state):
-        return RunState()
-    file = layout.in_round(stage, revision, "approval.json")
-    given = work.run.read_if_whole(file)
-    if given is None:
-        proposal = work.run.read(layout.in_round(stage, revision, "proposal.json"))
-        word = interrupt({"stage": stage, "proposal": proposal["parsed"], "review": state["review"]})
-        given = {"approved": word is True}
-        work.run.write(file, given)
-    if given["approved"]:
-        return RunState(review="approve", why="approved by a person")
-    return RunState(review="reject", why="rejected by a person")
-
-
-def asks_person(work: Work, state: RunState) -> bool:
-    """Whether a person decides: never on a proposal that failed a gate."""
-    report = read_gates(work, state["stage"], state["revision"])
-    wishes = {role.approval for role in work.roles.values()} | {work.settings.approval}
-    asked = "always" in wishes or ("on_reject" in wishes and state["review"] == "reject")
-    return asked and report is not None and report.passed
 
 
 def budget(state: RunState, work: Work, role: RoleSpec) -> RunState:

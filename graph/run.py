@@ -12,13 +12,13 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
 from graph.birth import BIRTH
 from graph.exits import Exit
-from graph.settings import RunSettings, SettingsError, load_settings, parse_settings
+from graph.settings import RunSettings, SettingsError, load_settings, parse_settings, read_settings
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,13 +40,34 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--profile", metavar="NAME", help="model, GRPO numbers and sizes; a shipped name or a YAML file")
     flags.add_argument("--benchmark", action="store_true", default=None, help="also the out-of-distribution sets")
     flags.add_argument("--resume", action="store_true", help="continue the run in --run-dir")
-    flags.add_argument("--approve", action="store_true", help="with --resume: approve the proposal that waits")
-    flags.add_argument("--reject", action="store_true", help="with --resume: reject the proposal that waits")
+    flags.add_argument(
+        "--approve",
+        nargs="?",
+        const="yes",
+        metavar="yes|no|FILE",
+        help="with --resume: the word on the proposal that waits; yes if none is given; FILE holds the proposal "
+        "edited, which passes the gates as any other",
+    )
+    flags.add_argument("--reject", action="store_true", help="with --resume: as --approve no")
+    flags.add_argument(
+        "--checkpoints",
+        metavar="URL",
+        help="a Postgres server for the checkpointer (default: SQLite in the run directory)",
+    )
+    flags.add_argument(
+        "--fork-from",
+        type=Path,
+        metavar="RUN",
+        help="a new run in --run-dir that takes over the stages of RUN before K",
+    )
+    flags.add_argument(
+        "--at-stage", type=int, metavar="K", help="with --fork-from: the first stage of its own, 1 or more"
+    )
     flags.add_argument("--dry-run", action="store_true", help="print settings, plan and estimate; train nothing")
     return flags
 
 
-OVERRIDES = ("stages", "seed", "designer", "profile", "benchmark")
+OVERRIDES = ("stages", "seed", "designer", "profile", "benchmark", "checkpoints")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,6 +89,8 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
         raise SettingsError("--approve and --reject answer a run that waits; add --resume")
     if options.approve and options.reject:
         raise SettingsError("--approve and --reject exclude each other; give one of them")
+    if options.fork_from is not None or options.at_stage is not None:
+        return forked_settings(options, overrides)
     if not options.resume:
         return load_settings(options.config, overrides)
     if options.run_dir is None:
@@ -80,6 +103,19 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     return parse_settings({**stored["settings"], **overrides}, f"{options.run_dir}/run.yaml")
 
 
+def forked_settings(options: argparse.Namespace, overrides: dict[str, Any]) -> RunSettings:
+    """The parent's settings, with what the fork changes. Raises SettingsError."""
+    if options.fork_from is None or options.at_stage is None or options.run_dir is None:
+        raise SettingsError("--fork-from RUN, --at-stage K and --run-dir NEW go together; give all three")
+    if options.resume:
+        raise SettingsError("--fork-from begins a new run; continue one that was forked with --resume --run-dir alone")
+    from graph.rundir import stored_identity  # noqa: PLC0415
+
+    stored = stored_identity(options.fork_from)["settings"]
+    changes = {} if options.config is None else read_settings(options.config)
+    return parse_settings({**stored, **changes, **overrides}, f"{options.fork_from}/run.yaml and the fork's changes")
+
+
 def execute(options: argparse.Namespace, settings: RunSettings, console: Console) -> int:
     """Prepare, then run, resume or only describe."""
     from graph.prepare import default_run_dir, describe, prepare  # noqa: PLC0415  imports torch, which takes seconds
@@ -89,10 +125,17 @@ def execute(options: argparse.Namespace, settings: RunSettings, console: Console
         describe(prepared, console)
         return Exit.DONE
     root = options.run_dir or default_run_dir(settings, datetime.now().astimezone())
+    from graph.approval import read_word  # noqa: PLC0415
     from graph.session import run_session  # noqa: PLC0415
 
-    word = True if options.approve else False if options.reject else None
-    return run_session(prepared, root, console, resume=options.resume, word=word, started=BIRTH)
+    said = "no" if options.reject else options.approve
+    word = None if said is None else read_word(said)
+    if options.fork_from is not None:
+        from graph.fork import fork  # noqa: PLC0415
+
+        fork(options.fork_from, options.at_stage, root, prepared.identity)
+    resume = options.resume or options.fork_from is not None
+    return run_session(prepared, root, console, resume=resume, word=word, started=BIRTH)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import yaml
 
 from envsim.documents import DocumentError, parse_json, read_yaml
+from graph.layout import DATABASE
 from graph.settings import SettingsError, differences
 from trainer.files import remove_stale, write_atomic
 from trainer.spec import canonical_hash
@@ -29,6 +30,10 @@ RUN_FILE = "run.yaml"
 LOCK_FILE = "lock"
 EVENTS_FILE = "events.jsonl"
 MADE_FROM = "made_from.json"
+ELSEWHERE = "settings.checkpoints "
+"""A difference that says where something lies and not what the run computes."""
+_BEFORE_BIRTH = re.compile(rf"{LOCK_FILE}|\.{re.escape(RUN_FILE)}\.\d+\.tmp|{re.escape(DATABASE)}(-wal|-shm)?")
+"""What may lie in a run directory before ``run.yaml`` does: also what Studio opens before its first run."""
 
 
 def dump(value: Any) -> str:
@@ -152,13 +157,30 @@ def open_run(root: Path, identity: dict[str, Any], *, resume: bool) -> Iterator[
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(root, error) from error
-    with _locked(run):
+    with locked(run):
         # Once more: another process may have started a run here before the lock was ours.
-        _refuse(run, identity, resume)
-        if not resume:
-            write_atomic(run.path(RUN_FILE), yaml.safe_dump(identity, sort_keys=False, allow_unicode=True))
-        remove_stale(run.root)
+        begin_run(run, identity, resume=resume)
         yield run
+
+
+def open_directory(root: Path) -> RunDir:
+    """A directory that holds a run or may hold one, made if it is missing. Raises SettingsError for any other."""
+    run = RunDir(root.absolute())
+    if not os.path.lexists(run.path(RUN_FILE)):
+        _refuse(run, {}, False)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    return run
+
+
+def begin_run(run: RunDir, identity: dict[str, Any], *, resume: bool) -> None:
+    """Write down a new run, or see that a resumed one is this one; the lock is held. Raises SettingsError."""
+    _refuse(run, identity, resume)
+    if not resume:
+        write_atomic(run.path(RUN_FILE), yaml.safe_dump(identity, sort_keys=False, allow_unicode=True))
+    remove_stale(run.root)
 
 
 def stored_identity(root: Path) -> dict[str, Any]:
@@ -184,7 +206,8 @@ def _refuse(run: RunDir, identity: dict[str, Any], resume: bool) -> None:
     """Everything that speaks against the directory, found without touching it. Raises SettingsError."""
     root = run.root
     if resume:
-        if changed := differences(stored_identity(root), identity):
+        changed = [line for line in differences(stored_identity(root), identity) if not line.startswith(ELSEWHERE)]
+        if changed:
             raise SettingsError(
                 f"run directory {root} belongs to another configuration: {'; '.join(changed)}; "
                 "resume it with its own, or start a new run with --run-dir"
@@ -211,8 +234,8 @@ def _refuse(run: RunDir, identity: dict[str, Any], resume: bool) -> None:
 
 
 def _killed_at_birth(run: RunDir, names: list[str]) -> bool:
-    """Whether the directory holds no more than what a run leaves that was killed before ``run.yaml`` was there."""
-    if not all(name == LOCK_FILE or re.fullmatch(rf"\.{re.escape(RUN_FILE)}\.\d+\.tmp", name) for name in names):
+    """Whether the directory holds no more than what is there before ``run.yaml``: a run killed early, Studio unused."""
+    if not all(_BEFORE_BIRTH.fullmatch(name) for name in names):
         return False
     if LOCK_FILE not in names:
         return False
@@ -230,8 +253,11 @@ def _unusable(root: Path, error: OSError | ValueError) -> SettingsError:
 
 
 @contextmanager
-def _locked(run: RunDir) -> Iterator[None]:
-    """The run's lock. The kernel drops it with the process, so a kill never leaves a stale one."""
+def locked(run: RunDir) -> Iterator[None]:
+    """The run's lock. The kernel drops it with the process, so a kill never leaves a stale one.
+
+    Raises SettingsError if the directory does not exist or another process holds the lock.
+    """
     try:
         handle = os.open(run.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:

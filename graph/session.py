@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from agents.structured import RoleFailure
 from envsim.api import EnvsimError
 from envsim.documents import DocumentError
 from graph import layout, tables, words
-from graph.drive import Waiting, drive
+from graph.asking import ask_person, attended
+from graph.checkpoints import DatabaseUnreachable
+from graph.drive import Said, Waiting, drive
 from graph.exits import Exit
 from graph.prepare import Prepared
 from graph.progress import Reporter, Stopped
@@ -31,21 +34,31 @@ from graph.timing import Clock
 from graph.work import Work
 from trainer.checkpoint import CheckpointError
 from trainer.evaluate import EvaluationError
-from trainer.launch.contract import LaunchError
+from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.follow import LaunchStopped
 from trainer.policy import PolicyError
 from trainer.stage import StageError, StageInputError
 
 
 def run_session(
-    prepared: Prepared, root: Path, console: Console, *, resume: bool, word: bool | None, started: float
+    prepared: Prepared,
+    root: Path,
+    console: Console,
+    *,
+    resume: bool,
+    word: Said | None,
+    started: float,
+    **means: Any,
 ) -> int:
-    """Run or resume and return the exit code. Raises SettingsError for a directory that cannot be used."""
+    """Run or resume and return the exit code; ``means`` are those of `new_work`.
+
+    Raises SettingsError for a directory that cannot be used.
+    """
     disable_progress_bar()  # type: ignore[no-untyped-call]
     with open_run(root, prepared.identity, resume=resume) as run:
         clock = Clock(started)
         clock.move(time.monotonic() - started, "other", "start-up")
-        work = new_work(prepared, run, console, clock)
+        work = new_work(prepared, run, console, clock, **means)
         try:
             return run_to_end(work, root, resume=resume, word=word)
         except DocumentError as damage:
@@ -55,28 +68,46 @@ def run_session(
             work.reporter.failure(f"{name}{error.strerror or error}; resume the run once that is put right")
         except sqlite3.Error as error:
             work.reporter.failure(f"{run.path(layout.DATABASE)}: {error}; resume the run once that is put right")
+        except DatabaseUnreachable as error:
+            work.reporter.failure(f"{error}; resume the run once that is put right")
         finally:
             work.release()
         return Exit.FAILED
 
 
-def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> int:
+def run_to_end(work: Work, root: Path, *, resume: bool, word: Said | None) -> int:
     """The exit code of whatever ends the run in an orderly way."""
     reporter, again = work.reporter, f"--resume --run-dir {shlex.quote(str(root))}"
 
+    began = False
+
     def begin() -> None:
+        nonlocal began
+        if began:
+            return
+        began = True
         reporter.line(f"run directory {root}; stop with Ctrl-C, continue with {again}")
         reporter.event("session", session=work.session, pid=os.getpid(), resumed=resume)
 
     try:
-        asyncio.run(drive(work, word, begin))
+        while True:
+            try:
+                asyncio.run(drive(work, word, begin))
+                break
+            except Waiting as waiting:
+                # Asked for here, where no loop runs, so that Ctrl-C ends the question as it ends any other.
+                word = ask_person(waiting.question, work.run) if attended() else None
+                if word is None:
+                    raise
     except (Stopped, LaunchStopped):
         reporter.line(f"drained; continue with {again}", style="yellow")
         return Exit.DRAINED
     except Waiting as waiting:
         stage = waiting.question["stage"]
         reporter.line(f"stage {stage:03d} waits for approval: {words.answer(waiting.question['proposal'])}")
-        reporter.line(f"answer with {again} --approve (or --reject)", style="yellow")
+        proposal = shlex.quote(str(root / waiting.question["file"]))
+        reporter.line(f"answer with {again} --approve (or --reject); to change it, copy and edit", style="yellow")
+        reporter.line(f"{proposal} and answer with --approve FILE", style="yellow")
         return Exit.WAITING
     except RoleFailure as failure:
         reporter.failure(str(failure))
@@ -90,7 +121,16 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: bool | None) -> in
     return Exit.DONE
 
 
-def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) -> Work:
+def new_work(
+    prepared: Prepared,
+    run: RunDir,
+    console: Console,
+    clock: Clock,
+    *,
+    reporter: Callable[..., Reporter] = Reporter,
+    launcher: Launcher | None = None,
+) -> Work:
+    """What the nodes share. ``launcher`` starts the workers, None = as the profile says."""
     stop = threading.Event()
     return Work(
         run=run,
@@ -100,10 +140,11 @@ def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) ->
         roles=prepared.roles,
         start=prepared.start,
         identity=prepared.identity,
-        reporter=Reporter(run, console, stopped=stop.is_set),
+        reporter=reporter(run, console, stopped=stop.is_set),
         clock=clock,
         session=f"{time.time():.0f}-{os.getpid()}",
         stop=stop,
+        _launcher=launcher,
     )
 
 

@@ -26,6 +26,9 @@ class SettingsError(ValueError):
     """Bad input of a person: one line that says what, its value, what was expected and what to do."""
 
 
+Approval = Literal["never", "on_doubt", "always"]
+
+
 class Frozen(BaseModel):
     # Strict: without it 'stages: true' would count as 1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -49,7 +52,7 @@ class RunSettings(Frozen):
         "self", description="who proposes the next configuration: a name, or {name: ..., parameters}; docs/designers.md"
     )
     stages: int = Field(3, ge=0, le=1000, description="designed stages after stage 000")
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(0, ge=0, lt=2**31, description="of all that is random in the run")
     initial_config: dict[str, Any] | None = Field(None, description="stage 000's configuration; none = the default one")
     editable: list[str] = Field(
         [],
@@ -57,7 +60,11 @@ class RunSettings(Frozen):
         exclude_if=lambda groups: not groups,
     )
     max_revisions: int = Field(2, ge=0, le=20, description="revisions of one proposal before the stage falls back")
-    approval: Literal["never", "always"] = Field("never", description="whether a person approves each proposal")
+    approval: Approval = Field(
+        "never",
+        description="whether a person decides on proposals that passed the gates; on_doubt: where the critic would not "
+        "let one through, or gave no usable answer",
+    )
     budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")
     roles: str | None = Field(None, description="directory of role files; none = the shipped roles")
     gates: GateSettings = GateSettings()
@@ -72,6 +79,12 @@ class RunSettings(Frozen):
         None, description="where the curves go: tensorboard, wandb, trackio; none = the profile's", exclude_if=absent
     )
     benchmark: bool = Field(False, description="evaluate the out-of-distribution sets before and after the run")
+    checkpoints: str | None = Field(
+        None,
+        description="URL of a Postgres server for the checkpointer; none = SQLite in the run directory. It decides "
+        "nothing of what is computed",
+        exclude_if=absent,
+    )
 
 
 def load_settings(path: Path | None, overrides: Mapping[str, Any]) -> RunSettings:
@@ -82,16 +95,20 @@ def load_settings(path: Path | None, overrides: Mapping[str, Any]) -> RunSetting
     SettingsError
         The file cannot be read, is no YAML mapping, or has an unknown key or a value out of bounds.
     """
-    data: Any = {}
-    if path is not None:
-        try:
-            data = read_yaml(path)
-        except DocumentError as error:
-            raise SettingsError(f"the configuration is not usable: {error}") from error
-        data = {} if data is None else data
+    data = {} if path is None else read_settings(path)
+    return parse_settings({**data, **overrides}, str(path) if path else "command line")
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The mapping of a settings file, not yet checked. Raises SettingsError if it cannot be read or holds none."""
+    try:
+        data = read_yaml(path)
+    except DocumentError as error:
+        raise SettingsError(f"the configuration is not usable: {error}") from error
+    data = {} if data is None else data
     if not isinstance(data, dict):
         raise SettingsError(f"{path} holds {type(data).__name__}, expected a mapping such as 'stages: 3'")
-    return parse_settings({**data, **overrides}, str(path) if path else "command line")
+    return data
 
 
 def parse_settings(data: Mapping[str, Any], where: str) -> RunSettings:

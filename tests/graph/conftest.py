@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from loops import finish, settings_text, start
 from parity import Parity
 
 from trainer.seedling.model import CONTEXT, build_model
@@ -49,3 +50,13 @@ def profile(tmp_path_factory: pytest.TempPathFactory, random_model: Path) -> Pat
         )
     )
     return path
+
+
+@pytest.fixture(scope="session")
+def straight(tmp_path_factory: pytest.TempPathFactory, profile: Path) -> tuple[Path, Path]:
+    """Settings and directory of a run that nothing disturbed. Nobody may change it."""
+    folder = tmp_path_factory.mktemp("straight")
+    config = folder / "settings.yaml"
+    config.write_text(settings_text(profile, designer="self"))
+    finish(start(folder, "--config", config, "--run-dir", folder / "run"))
+    return config, folder / "run"

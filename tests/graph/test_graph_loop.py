@@ -7,96 +7,18 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from loops import LOOSE, finish, outcome, settings_text, start, wait_for, workers
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graph.rundir import RunDir
 
 pytestmark = pytest.mark.loop
-
-SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 240
-RESULTS = ("config.json", "dataset.json", "budget.json", "plan.json")
-
-
-def start(cwd: Path, *arguments: object) -> subprocess.Popen[str]:
-    """``python -m graph.run`` in a process group of its own, outside the source tree."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "graph.run", *(str(argument) for argument in arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(SHARED), "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def settings_text(profile: Path, **changes: Any) -> str:
-    data = {"environment": "parity:Parity", "profile": str(profile), "stages": 1}
-    return yaml.safe_dump(data | changes)
-
-
-def finish(process: subprocess.Popen[str], code: int = 0) -> str:
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, output
-    return output
-
-
-def wait_for(root: Path, process: subprocess.Popen[str], seen: Callable[[dict[str, Any]], bool]) -> None:
-    """Until an event of the run fits."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if any(seen(event) for event in RunDir(root).events()):
-            return
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
-    raise AssertionError("the event never came")
-
-
-def workers(root: Path) -> list[int]:
-    """Training processes that still live."""
-    found = []
-    for record in root.glob("stages/*/attempt-*/worker.json"):
-        pid = json.loads(record.read_text())["pid"]
-        state = Path(f"/proc/{pid}/stat")
-        if state.exists() and state.read_text().rpartition(")")[2].split()[0] not in "ZX":
-            found.append(pid)
-    return found
-
-
-def outcome(root: Path) -> dict[str, Any]:
-    """All that a run computed, and nothing of when and where."""
-    run = RunDir(root)
-    stages = sorted(path.name for path in (root / "stages").iterdir())
-    found: dict[str, Any] = {
-        f"{stage}/{name}": run.read(f"stages/{stage}/{name}") for stage in stages for name in RESULTS
-    }
-    for stage in stages:
-        decision = run.read(f"stages/{stage}/decision.json")
-        found[stage] = {key: decision[key] for key in ("accepted", "before", "after", "valid", "cells")}
-        found[f"{stage}/weights"] = run.read(f"stages/{stage}/result.json")["model"]["sha256"]
-    found["result"] = run.read("result.json")["sets"]
-    return found
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, profile: Path) -> tuple[Path, Path]:
-    """Settings and directory of a run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("straight")
-    config = folder / "settings.yaml"
-    config.write_text(settings_text(profile, designer="self"))
-    finish(start(folder, "--config", config, "--run-dir", folder / "run"))
-    return config, folder / "run"
 
 
 def test_the_same_seed_gives_the_same_bytes(straight: tuple[Path, Path], tmp_path: Path) -> None:
@@ -262,13 +184,17 @@ def test_a_stage_that_a_tripwire_stops_is_rolled_back_and_the_next_evidence_name
     assert "stopped early, gradient_norm_above" in said
 
 
-def test_a_person_approves(tmp_path: Path, profile: Path) -> None:
+def test_a_person_edits_and_approves(tmp_path: Path, profile: Path) -> None:
     config = tmp_path / "settings.yaml"
-    loose = {"g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0}}
-    loose |= {"g3": {"max_trivial": 1.0}, "g4": {"max_hopeless": 1.0}}
-    config.write_text(settings_text(profile, designer="fixed", approval="always", gates=loose))
+    config.write_text(settings_text(profile, designer="fixed", approval="always", gates=LOOSE))
     root = tmp_path / "run"
     assert "waits for approval" in finish(start(tmp_path, "--config", config, "--run-dir", root), 3)
     assert "waits for approval" in finish(start(tmp_path, "--run-dir", root, "--resume"), 3)
-    finish(start(tmp_path, "--run-dir", root, "--resume", "--reject"))
-    assert RunDir(root).read("stages/001/plan.json")["reason"] == "rejected by a person"
+    mine = tmp_path / "mine.json"
+    change = {"path": "short.noise_ratio", "op": "set", "value": 0.3}
+    mine.write_text(
+        json.dumps(RunDir(root).read("stages/001/proposals/0/proposal.json") | {"parsed": {"changes": [change]}})
+    )
+    finish(start(tmp_path, "--run-dir", root, "--resume", "--approve", mine))
+    assert RunDir(root).read("stages/001/plan.json")["source"] == "person"
+    assert RunDir(root).read("stages/001/config.json")["short"]["noise_ratio"] == 0.3

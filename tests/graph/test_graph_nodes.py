@@ -20,7 +20,7 @@ from agents.gates import g8_calibration
 from agents.structured import RoleFailure
 from envsim.api import YieldError
 from envsim.documents import DocumentError
-from graph import gating, inputs, nodes, review, tasks
+from graph import gating, inputs, nodes, tasks
 from graph.acceptance import Comparison, Judgement
 from graph.drive import drive
 from graph.prepare import prepare
@@ -78,16 +78,6 @@ def test_the_analyst_does_not_read_the_diagnosis_that_it_gives(work: Work, monke
     assert inputs.role_inputs(work, state(1), work.roles["failure_analyst"])["diagnosis"] is None
     with pytest.raises(DocumentError, match=r"diagnosis\.json"):
         inputs.role_inputs(work, state(1), work.roles["config_designer"])
-
-
-@pytest.mark.parametrize("approved", [True, False])
-def test_a_damaged_approval_is_asked_for_again(work: Work, monkeypatch: pytest.MonkeyPatch, approved: bool) -> None:
-    monkeypatch.setattr(review, "asks_person", lambda *_: True)
-    monkeypatch.setattr(review, "interrupt", lambda _: approved)
-    work.run.write("stages/001/proposals/0/proposal.json", {"parsed": {}})
-    work.run.path("stages/001/proposals/0/approval.json").write_text('{"appr')
-    assert review.approval(state(1), work)["review"] == ("approve" if approved else "reject")
-    assert work.run.read("stages/001/proposals/0/approval.json") == {"approved": approved}
 
 
 def test_what_a_role_said_before_it_stopped_the_run_is_kept(work: Work) -> None:

@@ -20,7 +20,7 @@ from graph.settings import SettingsError, differences, explain, load_settings, p
         ("zzz: 1", "known keys: acceptance, approval"),
         ("stages: -1", "stages = -1"),
         ("seed: many", "seed = 'many'"),
-        ("approval: sometimes", "'never' or 'always'"),
+        ("approval: sometimes", "'never', 'on_doubt' or 'always'"),
         ("reward: {valid: -1}", "reward.valid = -1"),
         ("acceptance: {standard_errors: .inf}", "acceptance.standard_errors = inf"),
         ("- 1", "expected a mapping"),

@@ -1,0 +1,169 @@
+"""A person's word on a proposal: yes, no, or another proposal in its place, which then passes the gates as any other.
+
+A person can overrule the critic, and no gate: what failed one is asked about again, or not asked about at all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from langgraph.types import interrupt
+from pydantic import Field, RootModel, ValidationError, field_validator
+
+from agents.changes import describe_changes
+from agents.schemas import MOST_CHANGES, Change, Frozen, GateReport, Proposal
+from envsim.documents import DocumentError, read_yaml
+from graph import layout, words
+from graph.settings import SettingsError
+from graph.state import RunState
+from graph.work import Work
+
+PERSON = "person"
+"""Who a proposal is by that a person wrote; also the source of the stage's plan."""
+SAID = {"yes": True, "approve": True, "no": False, "reject": False}
+HOW = "true, false, or a proposal in its place: {'changes': [{'path', 'op', 'value'}], 'rationale', 'predicted'}"
+
+
+class Edited(Frozen):
+    """A proposal that a person writes; only the changes must be said."""
+
+    changes: list[Change] = Field(
+        max_length=MOST_CHANGES, description="as in proposal.json: path, op and, to set, value"
+    )
+    rationale: str = Field("edited by a person", max_length=240)
+    predicted: dict[str, int] = Field({}, description="success expected by cell after the stage, in percent")
+
+
+class Word(RootModel[bool | Edited]):
+    """What may be answered: true, false (or yes, no, approve, reject), or a proposal."""
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _said(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            if value.strip().lower() not in SAID:
+                raise ValueError(f"the answer is {value!r}, expected {HOW}")
+            return SAID[value.strip().lower()]
+        if isinstance(value, dict):
+            # What a proposal.json or a recorded answer has beside these is not a person's to say.
+            value = value.get("parsed", value)
+            return {key: found for key, found in value.items() if key != "schema_version"}
+        return value
+
+
+def read_word(said: str) -> bool | dict[str, Any]:
+    """The word of a command line: yes, no, or a file with the proposal edited. Raises SettingsError."""
+    return SAID[said.lower()] if said.lower() in SAID else read_proposal(Path(said))
+
+
+def read_proposal(file: Path) -> dict[str, Any]:
+    """A person's proposal from a file such as ``proposal.json``, as plain data. Raises SettingsError."""
+    try:
+        data = read_yaml(file)
+        if not isinstance(data, dict):
+            raise SettingsError(f"{file} holds {type(data).__name__}, expected a proposal: a mapping with 'changes'")
+        word = Word.model_validate(data).root
+    except DocumentError as error:
+        raise SettingsError(f"{file}: expected yes, no or a file with a proposal: {error}") from error
+    except ValidationError as error:
+        # Every fault is told twice, for it is no truth value either.
+        faults = [fault for fault in error.errors() if "bool" not in fault["loc"]]
+        told = [f"{'.'.join(map(str, fault['loc'][1:])) or 'it'}: {fault['msg']}" for fault in faults]
+        raise SettingsError(f"{file} holds no proposal: {'; '.join(told)}") from error
+    assert isinstance(word, Edited)
+    return word.model_dump(mode="json")
+
+
+def approval(state: RunState, work: Work) -> RunState:
+    """A person's word, if the run or a role asks for it. Kept in a file, so that it is asked for once."""
+    stage, revision = state["stage"], state["revision"]
+    own = by_person(work, state)
+    passed = gates_passed(work, stage, revision)
+    if own and passed:
+        return RunState(review="approve", why="written by a person")
+    if not own and not (passed and asks_person(work, state)):
+        return RunState()
+    file = layout.in_round(stage, revision, "approval.json")
+    given = work.run.read_if_whole(file)
+    if given is None:
+        word = interrupt(question(work, state), response_schema=Word).root
+        given = {"approved": word is True and passed}
+        if isinstance(word, Edited):
+            write_proposal(work, stage, revision + 1, word)
+            given["edited"] = True
+        work.run.write(file, given)
+        work.reporter.event("answered", stage=stage, revision=revision, **given)
+    if given.get("edited"):
+        return RunState(review="revise", why="edited by a person", revision=revision + 1)
+    if given["approved"]:
+        return RunState(review="approve", why="approved by a person")
+    return RunState(review="reject", why="rejected by a person")
+
+
+def asks_person(work: Work, state: RunState) -> bool:
+    """Whether a person decides on a proposal that passed every gate."""
+    wishes = {role.approval for role in work.roles.values()} | {work.settings.approval}
+    doubts = state["review"] == "reject"
+    if doubts and "on_reject" in wishes:
+        return True
+    if "on_doubt" in wishes and (doubts or critic_was_silent(work, state)):
+        return True
+    return "always" in wishes
+
+
+def critic_was_silent(work: Work, state: RunState) -> bool:
+    """Whether a rule spoke in the critic's place."""
+    answer = work.run.read_if_there(layout.in_round(state["stage"], state["revision"], "critique.json"))
+    return answer is not None and bool(answer["fallback"])
+
+
+def by_person(work: Work, state: RunState) -> bool:
+    """Whether this round's proposal was written by a person."""
+    answer = work.run.read_if_there(layout.in_round(state["stage"], state["revision"], "proposal.json"))
+    return answer is not None and answer["by"] == PERSON
+
+
+def gates_passed(work: Work, stage: int, revision: int) -> bool:
+    found = work.run.read_if_there(layout.in_round(stage, revision, "gates.json"))
+    return found is not None and GateReport.model_validate(found).passed
+
+
+def question(work: Work, state: RunState) -> dict[str, Any]:
+    """What a person needs to decide, in a few hundred bytes; the files of the round say the rest."""
+    stage, revision = state["stage"], state["revision"]
+    answer = work.run.read(layout.in_round(stage, revision, "proposal.json"))
+    critique = work.run.read_if_there(layout.in_round(stage, revision, "critique.json"))
+    asked: dict[str, Any] = {
+        "stage": stage,
+        "revision": revision,
+        "by": answer["by"],
+        "proposal": answer["parsed"],
+        "review": state["review"],
+        "gates": words.gates(work.run.read(layout.in_round(stage, revision, "gates.json"))),
+        "critic": None if critique is None else words.answer(critique["parsed"]),
+        "file": layout.in_round(stage, revision, "proposal.json"),
+        "answer": HOW,
+    }
+    proposed = layout.in_round(stage, revision, "config.json")
+    if work.run.exists(proposed):
+        before = work.config(state["config"])
+        asked["changes"] = describe_changes(work.environment, before, work.config(proposed))
+    return asked
+
+
+def write_proposal(work: Work, stage: int, revision: int, word: Edited) -> None:
+    """A person's proposal in the shape of a role's answer, where gates and report look for one."""
+    parsed = Proposal(rationale=word.rationale, changes=word.changes, predicted=word.predicted).model_dump(mode="json")
+    answer = {
+        "by": PERSON,
+        "role": PERSON,
+        "parsed": parsed,
+        "raw": "",
+        "attempts": [],
+        "errors": [],
+        "tokens": 0,
+        "fallback": False,
+    }
+    work.run.write(layout.in_round(stage, revision, "proposal.json"), answer)
+    work.run.write(layout.in_stage(stage, "proposal.json"), parsed)

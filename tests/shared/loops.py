@@ -1,0 +1,95 @@
+"""Whole runs of the real loop as processes: start one, wait for something in it, and say what it computed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graph.rundir import RunDir
+
+SHARED = Path(__file__).parent
+PATIENCE = 240
+RESULTS = ("config.json", "dataset.json", "budget.json", "plan.json")
+LOOSE = {
+    "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
+    "g3": {"max_trivial": 1.0},
+    "g4": {"max_hopeless": 1.0},
+}
+"""Gates that the second environment's random model passes."""
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """That of the tests, with what they share in front of the path, and no way to the network and no key."""
+    path = os.pathsep.join([str(SHARED), *filter(None, [os.environ.get("PYTHONPATH")])])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANGSMITH", "LANGCHAIN"))}
+    nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
+    return {**kept, **nowhere, "NO_PROXY": "127.0.0.1,localhost", "PYTHONPATH": path, "COLUMNS": "200", **changes}
+
+
+def start(cwd: Path, *arguments: object, **changes: str) -> subprocess.Popen[str]:
+    """``python -m graph.run`` in a process group of its own, outside the source tree."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "graph.run", *(str(argument) for argument in arguments)],
+        cwd=cwd,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def settings_text(profile: Path, **changes: Any) -> str:
+    data = {"environment": "parity:Parity", "profile": str(profile), "stages": 1}
+    return yaml.safe_dump(data | changes)
+
+
+def finish(process: subprocess.Popen[str], code: int = 0) -> str:
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, output
+    return output
+
+
+def wait_for(root: Path, process: subprocess.Popen[str], seen: Callable[[dict[str, Any]], bool]) -> None:
+    """Until an event of the run fits."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if any(seen(event) for event in RunDir(root).events()):
+            return
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    raise AssertionError("the event never came")
+
+
+def workers(root: Path) -> list[int]:
+    """Training processes that still live."""
+    found = []
+    for record in root.glob("stages/*/attempt-*/worker.json"):
+        pid = json.loads(record.read_text())["pid"]
+        state = Path(f"/proc/{pid}/stat")
+        if state.exists() and state.read_text().rpartition(")")[2].split()[0] not in "ZX":
+            found.append(pid)
+    return found
+
+
+def outcome(root: Path) -> dict[str, Any]:
+    """All that a run computed, and nothing of when and where."""
+    run = RunDir(root)
+    stages = sorted(path.name for path in (root / "stages").iterdir())
+    found: dict[str, Any] = {
+        f"{stage}/{name}": run.read(f"stages/{stage}/{name}") for stage in stages for name in RESULTS
+    }
+    for stage in stages:
+        decision = run.read(f"stages/{stage}/decision.json")
+        found[stage] = {key: decision[key] for key in ("accepted", "before", "after", "valid", "cells")}
+        found[f"{stage}/weights"] = run.read(f"stages/{stage}/result.json")["model"]["sha256"]
+    found["result"] = run.read("result.json")["sets"]
+    return found
