@@ -27,6 +27,7 @@ from graph.progress import Stopped
 from graph.settings import SettingsError
 from graph.state import RunState
 from graph.summary import final_result
+from graph.watch import watched
 from graph.work import Work
 
 BUSY_MILLISECONDS = 30_000
@@ -56,7 +57,7 @@ async def drive(work: Work, word: bool | None, begin: Callable[[], None]) -> Run
         "recursion_limit": recursion_limit(settings.stages, settings.max_revisions),
     }
     async with checkpointer(work) as saver:
-        graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
+        graph = watched(build(work.roles, work).compile(checkpointer=saver, name="envwright"), work)
         snapshot = await graph.aget_state(config)
         pending = [question for task in snapshot.tasks for question in task.interrupts]
         if word is not None and not pending:

@@ -55,7 +55,7 @@ def speak(
         model = chat_model(role.model, policies)
         with work.clock.span("roles"), work.reporter.bar(f"{role.name.replace('_', ' ')} speaks"):
             given = ask(model, role, messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed)
-        return {"by": role.name, **given.model_dump(mode="json")}
+        return {"by": role.name, "seen": messages, **given.model_dump(mode="json")}
 
     return recorded(work, file, role.name, asked, answer)
 

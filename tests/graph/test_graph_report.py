@@ -6,11 +6,14 @@ import base64
 import re
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from parity import Parity
 
 from graph import words
-from graph.charts import interval_bar, small_multiple, stacked_bar
+from graph.charts import Estimate, axis_end, curve, interval_bar, stacked_bar
 from graph.report import render
+from graph.report_figures import macro
 from graph.summary import replays, spread
 from graph.timing import CATEGORIES
 from trainer.evaluate import Rollout
@@ -19,7 +22,13 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
 def answer(**parsed: Any) -> dict[str, Any]:
-    return {"by": "x", "parsed": parsed, "fallback": True, "raw": HOSTILE, "attempts": [1, 2], "errors": [HOSTILE]}
+    return {"by": "x", "parsed": parsed, "fallback": True, "raw": HOSTILE, "tokens": 3, "errors": [HOSTILE]} | {
+        "seen": [{"role": "user", "content": HOSTILE}],
+        "attempts": [
+            {"raw": HOSTILE, "finish_reason": "stop", "input_tokens": 5, "output_tokens": 1, "errors": [HOSTILE]}
+        ]
+        * 2,
+    }
 
 
 def score(valid: float) -> dict[str, float]:
@@ -47,6 +56,8 @@ def summary() -> dict[str, Any]:
         "shares": {"a": 1.0},
         "measured": {},
         "budget": {},
+        "dataset": "1",
+        "config_hash": "2",
         "training": {"steps": 4, "reward_first": 0.1, "reward_last": 0.4, "zero_variance_share": 0.5},
         "decision": {
             "stage": 1,
@@ -78,6 +89,13 @@ def summary() -> dict[str, Any]:
         "cells": ["a"],
         "start": report,
         "stages": [{**stage, "stage": 0}, stage],
+        "open": None,
+        "how": "done",
+        "sessions": [],
+        "spans": [],
+        "tools": [
+            {"stage": 1, "name": "launch_stage", "args": {"steps": 4}, "seconds": 2.0, "tokens": 9, "error": HOSTILE}
+        ],
         "validation": [report, report, report],
         "anchor": [report, report, report],
         "final": {"sets": {"test": test}, "benchmark": []},
@@ -90,7 +108,7 @@ def summary() -> dict[str, Any]:
 def test_what_a_model_wrote_is_never_markup() -> None:
     page = render(summary(), [film(HOSTILE)])
     assert "<img src=x" not in page
-    assert "<script" not in page
+    assert page.count("<script") == 1, "the page's own"
     assert "onerror=" in page
     assert "&lt;img src=x" in page
 
@@ -100,7 +118,8 @@ def test_replays_are_films_inside_the_page() -> None:
     page = render(summary(), [film("ok")])
     pictures = re.findall(r'<img src="([^"]*)"', page)
     assert [base64.b64decode(one.removeprefix("data:image/svg+xml;base64,")) for one in pictures] == [b"<svg/>"] * 2
-    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    assert "http:" not in re.sub("http://www.w3.org/2000/svg", "", page)
     assert "before: odd (step 3, here)" in page
     assert "after: optimal" in page
     assert "solved later" in page
@@ -140,11 +159,32 @@ def test_a_stage_on_the_last_accepted_configuration_stands_out() -> None:
 
 
 def test_charts_are_bounded_and_escape_their_labels() -> None:
-    assert "&lt;b&gt;" in small_multiple(["<b>", "1"], [0.1, 0.9], [0.0, None])
-    assert small_multiple(["a"], [None], [None]) == ""
-    assert 'x="100.000"' not in stacked_bar([("a", 0.5, "red"), ("b", 0.5, "blue")])
+    half = Estimate(0.5, 0.4, 0.6)
+    drawn = curve(["<b>", "1"], [half, Estimate(0.9, 0.8, 1.0)], [0.0, None], kept=[True, False])
+    assert "&lt;b&gt;: 50.0 % valid (40 to 60)" in drawn
+    assert "1: 90.0 % valid (80 to 100), rolled back" in drawn
+    assert drawn.count('class="dot"') == drawn.count('class="hollow"') == 1
+    assert curve(["a"], [None], [None], kept=[True]) == ""
+    assert 'x="100.000"' not in stacked_bar([("a", 0.5, "o1"), ("b", 0.5, "o2")])
     assert "good" in interval_bar(5.0, 4.0, 6.0, 0.2)
     assert "bad" in interval_bar(-0.1, -0.2, -0.05, 0.2)
+
+
+@given(values=st.lists(st.floats(-1, 1), max_size=9))
+def test_an_axis_holds_all_its_values(values: list[float]) -> None:
+    assert all(abs(value) <= axis_end(values) <= 1 for value in values)
+
+
+@given(
+    cells=st.dictionaries(
+        st.text(min_size=1, max_size=3), st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=5
+    )
+)
+def test_the_interval_of_a_macro_score_holds_it(cells: dict[str, tuple[int, int]]) -> None:
+    report = {"cells": {name: {"n": n, "valid": min(k, n) / n, "optimal": 0.0} for name, (k, n) in cells.items()}}
+    low, value, high = (macro(report)["valid"][i] for i in (1, 0, 2))
+    assert 0 <= low <= value + 1e-12
+    assert value - 1e-12 <= high <= 1
 
 
 def test_replays_are_spread_over_cells_before_outcomes() -> None:
