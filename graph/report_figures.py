@@ -18,8 +18,8 @@ FAULTS = 5
 """Kinds of failure with a colour of their own; what is rarer is shown together."""
 OTHER = "other faults"
 Z95 = 1.959964
-MID, DEEP = 45, 82
-"""Percent of the full colour beyond which text on it needs another one, on a dark page and on a light one."""
+DEEP = 88
+"""Percent of the full colour beyond which text on it needs another colour than the page's."""
 
 
 def checkpoints(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -121,8 +121,8 @@ def _panel(title: str, stages: list[dict[str, Any]], values: dict[str, list[floa
         value = row[index]
         depth = round(100 * value / top)
         moved = index > 0 and value != row[index - 1]
-        tone = "deep" if depth > DEEP else "mid" if depth > MID else ""
-        return {"text": show(value), "depth": depth, "css": f"{tone} {'moved' if moved else ''}".strip()}
+        css = [name for name, holds in (("deep", depth > DEEP), ("moved", moved)) if holds]
+        return {"text": show(value), "depth": depth, "css": " ".join(css)}
 
     return {
         "title": title,
