@@ -26,6 +26,7 @@ from graph.progress import Stopped
 from graph.settings import SettingsError
 from graph.state import RunState
 from graph.summary import final_result
+from graph.watch import watched
 from graph.work import Work
 
 Said = bool | dict[str, Any]
@@ -55,7 +56,7 @@ async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> Run
     config = run_config(work, sound_thread(work, word))
     control = RunControl()
     async with checkpointer(work.run, url) as saver:
-        graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
+        graph = watched(build(work.roles, work).compile(checkpointer=saver, name="envwright"), work)
         snapshot = await graph.aget_state(config)
         check_version(snapshot.values, url or str(work.run.path(layout.DATABASE)))
         pending = [question for task in snapshot.tasks for question in task.interrupts]

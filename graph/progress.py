@@ -6,9 +6,9 @@ On a terminal: bars and coloured lines. Elsewhere: plain lines, and a bar become
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
@@ -34,18 +34,35 @@ class Stopped(Exception):
     """A drain was asked for; raised where work can stop and go on later."""
 
 
+class Watcher(Protocol):
+    """Hears what a run does; it must not fail."""
+
+    def heard(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """An event, once it is in the log."""
+
+    def moved(self, title: str, done: int, total: int, figures: Mapping[str, float]) -> None:
+        """A bar moved."""
+
+
 class Reporter:
-    """Speaks to the person and writes the event log."""
+    """Speaks to the person, writes the event log and tells whoever watches."""
 
     def __init__(self, run: RunDir | None, console: Console, *, stopped: Callable[[], bool] = lambda: False) -> None:
         self._run = run
         self._console = console
         self._stopped = stopped
+        self._watchers: list[Watcher] = []
+
+    def watch(self, watcher: Watcher) -> None:
+        """From now on the watcher hears every event and every move of a bar."""
+        self._watchers.append(watcher)
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Only for the log."""
+        """For the log, and for whoever watches."""
         if self._run is not None:
             self._run.append_event({"event": kind, **fields})
+        for watcher in self._watchers:
+            watcher.heard(kind, fields)
 
     def line(self, text: str, *, style: str | None = None, indent: int = 0) -> None:
         """One line for the person, kept in the log too."""
@@ -86,9 +103,19 @@ class Reporter:
         """A bar whose update function also is the place where a drain takes hold."""
         if self._console.is_terminal:
             with self._live_bar(title) as update:
-                yield update
+                yield self._told(title, update)
         else:
-            yield self._plain_bar(title)
+            yield self._told(title, self._plain_bar(title))
+
+    def _told(self, title: str, update: Update) -> Update:
+        """The update, heard by whoever watches."""
+
+        def moved(done: int, total: int, **figures: float) -> None:
+            update(done, total, **figures)
+            for watcher in self._watchers:
+                watcher.moved(title, done, total, figures)
+
+        return moved
 
     @contextmanager
     def _live_bar(self, title: str) -> Iterator[Update]:

@@ -39,6 +39,13 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--profile", metavar="NAME", help="model, GRPO numbers and sizes; a shipped name or a YAML file")
     flags.add_argument("--benchmark", action="store_true", default=None, help="also the out-of-distribution sets")
+    flags.add_argument(
+        "--trace",
+        nargs="?",
+        const="full",
+        choices=["full", "outline"],
+        help="write trace.jsonl: every node, model call and tool call; outline leaves prompts and answers out",
+    )
     flags.add_argument("--resume", action="store_true", help="continue the run in --run-dir")
     flags.add_argument(
         "--approve",
@@ -67,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-OVERRIDES = ("stages", "seed", "designer", "profile", "benchmark", "checkpoints")
+OVERRIDES = ("stages", "seed", "designer", "profile", "benchmark", "checkpoints", "trace")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

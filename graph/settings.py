@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agents.evidence import EvidenceSettings
 from agents.gates import GateSettings
 from envsim.documents import DocumentError, read_yaml
+from graph.tracing import Content
 from trainer.spec import RewardWeights, Trackers, absent
 
 MAX_PROBLEMS = 8
@@ -77,6 +78,11 @@ class RunSettings(Frozen):
     acceptance: AcceptanceSettings = AcceptanceSettings()
     tracking: Trackers | None = Field(
         None, description="where the curves go: tensorboard, wandb, trackio; none = the profile's", exclude_if=absent
+    )
+    trace: Content | None = Field(
+        None,
+        description="trace.jsonl: full, or outline without prompts and answers; says nothing of what is computed",
+        exclude=True,
     )
     benchmark: bool = Field(False, description="evaluate the out-of-distribution sets before and after the run")
     checkpoints: str | None = Field(

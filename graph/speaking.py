@@ -77,7 +77,7 @@ def speak(
                 model, role, looked.messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed
             )
         told = given.model_dump(mode="json")
-        return {"by": role.name, **told, **looked.record, "tokens": told["tokens"] + looked.tokens}
+        return {"by": role.name, "seen": messages, **told, **looked.record, "tokens": told["tokens"] + looked.tokens}
 
     return recorded(work, file, role.name, asked, answer)
 

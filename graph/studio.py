@@ -35,6 +35,7 @@ from graph.rundir import RUN_FILE, RunDir, begin_run, locked, open_directory, st
 from graph.settings import RunSettings, SettingsError, load_settings, parse_settings
 from graph.stream import StreamingReporter
 from graph.timing import Clock
+from graph.watch import watched
 from graph.work import Work
 from trainer.files import write_atomic
 
@@ -140,7 +141,7 @@ async def graph(config: RunnableConfig, runtime: ServerRuntime[RunContext]) -> A
         await sound_state(work, served, config)
         try:
             compiled = interruptible(build(work.roles, work), work).compile(name=NAME)
-            yield compiled.with_config(recursion_limit=run_limit(work))
+            yield watched(compiled, work).with_config(recursion_limit=run_limit(work))
         finally:
             work.stop.set()
             await asyncio.to_thread(work.release)

@@ -8,10 +8,13 @@ from typing import Any
 from envsim.api import Environment
 from envsim.documents import DocumentError
 from graph import layout
+from graph.report_state import sessions, standing
 from graph.rundir import RunDir
 from graph.timing import total
+from graph.trace_spans import from_events
 from graph.training import stage_result
 from trainer.evaluate import Rollout, report_path
+from trainer.spec import canonical_hash
 from trainer.stage import StageError
 
 REPLAYS_SOLVED = 6
@@ -32,12 +35,17 @@ def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -
         "cells": environment.cells(),
         "start": evaluation(run, layout.eval_dir(-1), "anchor"),
         "stages": done,
+        "open": open_stage(run, len(done)),
         "validation": [evaluation(run, layout.eval_dir(number), "validation") for number in range(-1, len(done))],
         "anchor": [evaluation(run, layout.eval_dir(number), "anchor") for number in range(-1, len(done))],
         "final": final,
         "role_fallbacks": sum(said["fallback"] for stage in done for said in answers(stage)),
         "time": time_table(events),
         "tokens": token_table(run, done),
+        "how": standing(events),
+        "sessions": sessions(events),
+        "spans": from_events(events),
+        "tools": [event for event in events if event.get("event") == "tool"],
     }
 
 
@@ -47,6 +55,23 @@ def stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[str
         return _stage_summary(run, environment, stage)
     except (DocumentError, FileNotFoundError, StageError):
         return None
+
+
+def open_stage(run: RunDir, stage: int) -> dict[str, Any] | None:
+    """What there is of a stage that is not finished; None if nothing is."""
+    if not run.path(layout.stage_dir(stage)).is_dir():
+        return None
+    plan = run.read_if_whole(layout.in_stage(stage, "plan.json"))
+    return {"stage": stage, "plan": plan if isinstance(plan, dict) else None, **conversation(run, stage)}
+
+
+def conversation(run: RunDir, stage: int) -> dict[str, Any]:
+    """What the roles and the gates said in a stage. Raises DocumentError if a file is damaged."""
+    return {
+        "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
+        "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),
+        "rounds": rounds(run, stage),
+    }
 
 
 def final_result(run: RunDir) -> dict[str, Any] | None:
@@ -66,9 +91,9 @@ def _stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[st
         "budget": run.read(layout.in_stage(stage, "budget.json")),
         "training": stage_result(run, stage).model_dump(mode="json"),
         "decision": run.read(layout.in_stage(stage, "decision.json")),
-        "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
-        "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),
-        "rounds": rounds(run, stage),
+        "dataset": run.read(layout.in_stage(stage, "dataset.json"))["sha256"],
+        "config_hash": canonical_hash(config.model_dump(mode="json")),
+        **conversation(run, stage),
     }
 
 

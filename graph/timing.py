@@ -1,6 +1,7 @@
 """Where the time goes: every second of the process belongs to exactly one category.
 
-Spans nest; an inner span takes its time away from the outer one, so the categories add up to the wall time.
+Spans nest; an inner span takes its time away from the outer one, so the categories add up to the wall time. Each is a
+step of the run's trace as well.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
+
+from graph.tracing import step
 
 Category = Literal["start-up", "instances", "training", "evaluation", "roles", "other"]
 
@@ -37,7 +40,8 @@ class Clock:
         self._charge()
         self._stack.append(category)
         try:
-            yield
+            with step(category):
+                yield
         finally:
             self._charge()
             self._stack.pop()

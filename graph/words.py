@@ -23,6 +23,18 @@ def signed(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
+def seconds(value: float | None) -> str:
+    """A time that a person reads at a glance."""
+    if value is None:
+        return "–"
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    hours, rest = divmod(round(value), 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+
+
 def clipped(text: str, length: int = 200) -> str:
     """One line of bounded length: text of a model may be anything."""
     flat = " ".join(text.split())

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
+from chromium import Tab, browser
+from hypothesis import given
+from hypothesis import strategies as st
 from parity import Parity
 
 from graph import words
-from graph.charts import interval_bar, small_multiple, stacked_bar
+from graph.charts import Estimate, axis_end, curve, interval_bar, stacked_bar
 from graph.report import render
+from graph.report_figures import macro
+from graph.report_state import At, sessions, standing
 from graph.summary import replays, spread
 from graph.timing import CATEGORIES
 from trainer.evaluate import Rollout
@@ -19,7 +29,13 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
 def answer(**parsed: Any) -> dict[str, Any]:
-    return {"by": "x", "parsed": parsed, "fallback": True, "raw": HOSTILE, "attempts": [1, 2], "errors": [HOSTILE]}
+    return {"by": "x", "parsed": parsed, "fallback": True, "raw": HOSTILE, "tokens": 3, "errors": [HOSTILE]} | {
+        "seen": [{"role": "user", "content": HOSTILE}],
+        "attempts": [
+            {"raw": HOSTILE, "finish_reason": "stop", "input_tokens": 5, "output_tokens": 1, "errors": [HOSTILE]}
+        ]
+        * 2,
+    }
 
 
 def score(valid: float) -> dict[str, float]:
@@ -47,6 +63,8 @@ def summary() -> dict[str, Any]:
         "shares": {"a": 1.0},
         "measured": {},
         "budget": {},
+        "dataset": "1",
+        "config_hash": "2",
         "training": {"steps": 4, "reward_first": 0.1, "reward_last": 0.4, "zero_variance_share": 0.5},
         "decision": {
             "stage": 1,
@@ -78,6 +96,13 @@ def summary() -> dict[str, Any]:
         "cells": ["a"],
         "start": report,
         "stages": [{**stage, "stage": 0}, stage],
+        "open": None,
+        "how": "done",
+        "sessions": [],
+        "spans": [],
+        "tools": [
+            {"stage": 1, "name": "launch_stage", "args": {"steps": 4}, "seconds": 2.0, "tokens": 9, "error": HOSTILE}
+        ],
         "validation": [report, report, report],
         "anchor": [report, report, report],
         "final": {"sets": {"test": test}, "benchmark": []},
@@ -90,7 +115,7 @@ def summary() -> dict[str, Any]:
 def test_what_a_model_wrote_is_never_markup() -> None:
     page = render(summary(), [film(HOSTILE)])
     assert "<img src=x" not in page
-    assert "<script" not in page
+    assert page.count("<script") == 1, "the page's own"
     assert "onerror=" in page
     assert "&lt;img src=x" in page
 
@@ -100,7 +125,8 @@ def test_replays_are_films_inside_the_page() -> None:
     page = render(summary(), [film("ok")])
     pictures = re.findall(r'<img src="([^"]*)"', page)
     assert [base64.b64decode(one.removeprefix("data:image/svg+xml;base64,")) for one in pictures] == [b"<svg/>"] * 2
-    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    assert "http:" not in re.sub("http://www.w3.org/2000/svg", "", page)
     assert "before: odd (step 3, here)" in page
     assert "after: optimal" in page
     assert "solved later" in page
@@ -140,11 +166,32 @@ def test_a_stage_on_the_last_accepted_configuration_stands_out() -> None:
 
 
 def test_charts_are_bounded_and_escape_their_labels() -> None:
-    assert "&lt;b&gt;" in small_multiple(["<b>", "1"], [0.1, 0.9], [0.0, None])
-    assert small_multiple(["a"], [None], [None]) == ""
-    assert 'x="100.000"' not in stacked_bar([("a", 0.5, "red"), ("b", 0.5, "blue")])
+    half = Estimate(0.5, 0.4, 0.6)
+    drawn = curve(["<b>", "1"], [half, Estimate(0.9, 0.8, 1.0)], [0.0, None], kept=[True, False])
+    assert "&lt;b&gt;: 50.0 % valid (40 to 60)" in drawn
+    assert "1: 90.0 % valid (80 to 100), rolled back" in drawn
+    assert drawn.count('class="dot"') == drawn.count('class="hollow"') == 1
+    assert curve(["a"], [None], [None], kept=[True]) == ""
+    assert 'x="100.000"' not in stacked_bar([("a", 0.5, "o1"), ("b", 0.5, "o2")])
     assert "good" in interval_bar(5.0, 4.0, 6.0, 0.2)
     assert "bad" in interval_bar(-0.1, -0.2, -0.05, 0.2)
+
+
+@given(values=st.lists(st.floats(-1, 1), max_size=9))
+def test_an_axis_holds_all_its_values(values: list[float]) -> None:
+    assert all(abs(value) <= axis_end(values) <= 1 for value in values)
+
+
+@given(
+    cells=st.dictionaries(
+        st.text(min_size=1, max_size=3), st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=5
+    )
+)
+def test_the_interval_of_a_macro_score_holds_it(cells: dict[str, tuple[int, int]]) -> None:
+    report = {"cells": {name: {"n": n, "valid": min(k, n) / n, "optimal": 0.0} for name, (k, n) in cells.items()}}
+    low, value, high = (macro(report)["valid"][i] for i in (1, 0, 2))
+    assert 0 <= low <= value + 1e-12
+    assert value - 1e-12 <= high <= 1
 
 
 def test_replays_are_spread_over_cells_before_outcomes() -> None:
@@ -163,3 +210,107 @@ def test_every_answer_has_a_line() -> None:
     assert words.answer(None) == "no usable answer"
     assert "a.data_ratio set 1" in words.answer(summary()["stages"][0]["rounds"][0]["proposal"]["parsed"])
     assert words.answer({"verdict": "approve", "reason": "fine", "conditions": []}) == "approve: fine"
+
+
+def log(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"time": float(number), **event} for number, event in enumerate(events)]
+
+
+def test_the_log_tells_how_every_session_ended() -> None:
+    begun = ({"event": "session", "session": "a"}, {"event": "node", "node": "train", "stage": 0})
+    again = ({"event": "session", "session": "b"}, {"event": "node", "node": "train", "stage": 0})
+    nothing = ({"event": "session", "session": "c"},)
+    assert standing(log()) == "running"
+    assert standing(log(*begun)) == "running"
+    assert standing(log(*begun, {"event": "ended", "how": "failed", "why": "no luck"})) == "failed"
+    assert standing(log(*begun, {"event": "ended", "how": "waiting"}, *nothing)) == "waiting"
+    found = sessions(log(*begun, {"event": "ended", "how": "drained"}, *again, {"event": "ended", "how": "odd"}))
+    assert [(one.name, one.how) for one in found] == [("a", "drained"), ("b", "running")]
+    assert (found[1].started, found[1].ended) == (3.0, 5.0)
+
+
+AT = At(node="train", stage=1, since=0.0, title=HOSTILE, done=3, total=9, figures={"reward": 0.5})
+
+
+def test_a_page_of_a_run_at_work_loads_itself_again_and_another_does_not() -> None:
+    live, still = render(summary(), [], at=AT), render(summary(), [])
+    assert "data-reload" in live
+    assert "3 of 9 · reward 0.5" in live
+    assert "at work" in live
+    assert "data-reload" not in still
+    assert "refresh" not in still
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+OVERFLOWS = """[...document.querySelectorAll("body *")]
+  .filter(one => !one.closest(".scroll, nav") && one.getBoundingClientRect().right > innerWidth + 0.5)
+  .map(one => one.tagName + "." + one.className)"""
+
+
+def long_summary() -> dict[str, Any]:
+    """A page that is hard to lay out: many stages, and words that do not end."""
+    data = summary()
+    stages = [{**data["stages"][1], "stage": number} for number in range(12)]
+    reports = [data["validation"][0]] * 13
+    word = "x" * 400
+    stages[3] = {**stages[3], "plan": {**stages[3]["plan"], "reason": word, "changes": [word]}}
+    return {**data, "stages": stages, "validation": reports, "anchor": reports, "name": word}
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_wider_than_the_window_and_the_console_is_silent(
+    tab: Tab, tmp_path: Path, width: int, dark: bool
+) -> None:
+    page = tmp_path / "index.html"
+    page.write_text(render(long_summary(), [film(HOSTILE)], at=AT), encoding="utf-8")
+    tab.events.clear()
+    tab.open(page, width=width, dark=dark)
+    assert tab.evaluate(OVERFLOWS) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    assert tab.complaints() == []
+
+
+def test_the_page_can_be_read_without_seeing_it(tab: Tab, tmp_path: Path) -> None:
+    page = tmp_path / "index.html"
+    page.write_text(render(summary(), [film("ok")]), encoding="utf-8")
+    tab.open(page, width=1280)
+    bare = (
+        "[...document.querySelectorAll('svg, img')].filter(one => !one.getAttribute('aria-label') && !one.alt).length"
+    )
+    assert tab.evaluate(bare) == 0
+    levels = tab.evaluate("[...document.querySelectorAll('h1,h2,h3')].map(one => +one.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
+    lost = "[...document.querySelectorAll('nav a')].filter(one => !document.querySelector(one.hash)).length"
+    assert tab.evaluate(lost) == 0
+
+
+def test_a_reload_shows_the_new_page_and_keeps_what_was_open(tab: Tab, tmp_path: Path) -> None:
+    page = tmp_path / "index.html"
+    page.write_text(render(summary(), [], at=AT).replace('data-reload="10"', 'data-reload="1"'), encoding="utf-8")
+    tab.open(page, width=1280)
+    tab.evaluate("document.getElementById('settings').open = true; document.getElementById('talk-1').open = false")
+    later = {**summary(), "name": "later"}
+    page.write_text(render(later, []), encoding="utf-8")
+    tab.wait("Page.loadEventFired")
+    assert tab.evaluate("document.title") == "Envwright: later"
+    assert tab.evaluate("document.getElementById('settings').open") is True
+    assert tab.evaluate("document.getElementById('talk-1').open") is False
+    assert tab.evaluate("document.documentElement.dataset.reload || null") is None, "a run that is over stays as it is"
+
+
+def test_the_page_prints(tab: Tab, tmp_path: Path) -> None:
+    page = tmp_path / "index.html"
+    page.write_text(render(summary(), [film("ok")]), encoding="utf-8")
+    tab.open(page, width=1280)
+    pdf = tab.pdf()
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 20_000
+    assert json.dumps(tab.complaints()) == "[]"

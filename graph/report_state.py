@@ -1,0 +1,72 @@
+"""Where a run stands, as its log tells it: at which node, how each session ended, and what computed.
+
+The log alone cannot tell a run at work from one that was killed: neither has written an end. Who holds the lock can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from graph.settings import Frozen
+
+How = Literal["running", "done", "waiting", "drained", "failed"]
+HOWS: tuple[How, ...] = ("done", "waiting", "drained", "failed")
+
+
+class At(Frozen):
+    """What a run does at this moment. ``since`` is when its node began, in seconds since 1970."""
+
+    node: str
+    stage: int | None
+    since: float
+    title: str = ""
+    done: int = 0
+    total: int = 0
+    figures: dict[str, float] = Field(default_factory=dict)
+
+
+class Session(Frozen):
+    """One process that worked on a run; ``ended`` is the time of its last word."""
+
+    name: str
+    started: float
+    ended: float
+    how: How
+    why: str
+    provenance: dict[str, Any]
+
+
+def sessions(events: Sequence[dict[str, Any]]) -> list[Session]:
+    """All processes that got to work, in order. One that noted no end counts as running."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        kind, time = event.get("event"), event.get("time")
+        if not isinstance(time, int | float):
+            continue
+        if kind == "session":
+            name = str(event.get("session"))
+            found.append(
+                {"name": name, "started": time, "how": "running", "why": "", "provenance": {}, "worked": False}
+            )
+        if not found:
+            continue
+        last = found[-1]
+        last["ended"] = time
+        if kind == "node":
+            last["worked"] = True
+        elif kind == "provenance":
+            last["provenance"] = {key: event[key] for key in ("versions", "python", "system") if key in event}
+        elif kind == "done":
+            last["how"] = "done"
+        elif kind == "ended" and event.get("how") in HOWS:
+            last |= {"how": event["how"], "why": str(event.get("why") or "")}
+    return [Session(**{key: value for key, value in one.items() if key != "worked"}) for one in found if one["worked"]]
+
+
+def standing(events: Sequence[dict[str, Any]]) -> How:
+    """How the run stands by its log; running if its last session noted no end, or none began yet."""
+    known = sessions(events)
+    return known[-1].how if known else "running"

@@ -1,0 +1,246 @@
+"""The parts of the report that tell what happened: who said what at which cost, gates, time line, provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from graph.report_state import At
+from graph.trace_spans import Span
+
+SEEN_SHOWN = 6000
+"""Characters of one message that a role saw."""
+LANES = {
+    "train": "training",
+    "dataset": "tasks",
+    "baseline": "evaluation",
+    "evaluate": "evaluation",
+    "report": "evaluation",
+    "gates": "gates",
+}
+GATES = {
+    "G1": "schema, yield",
+    "G2": "learnability",
+    "G3": "trivial mass",
+    "G4": "hopeless mass",
+    "G5": "difficulty floor",
+    "G6": "trust region",
+    "G7": "coordination",
+    "G8": "calibration",
+}
+LANE_NAMES = ("training", "evaluation", "tasks", "gates", "roles and decisions")
+STEPS = (
+    "evidence",
+    "failure_analyst",
+    "config_designer",
+    "gates",
+    "safety_critic",
+    "approval",
+    "settle",
+    "trainer",
+    "dataset",
+    "train",
+    "evaluate",
+    "accept_or_roll_back",
+)
+FIRST_STEPS = ("settle", "dataset", "train", "evaluate", "accept_or_roll_back")
+"""The nodes of a designed stage and of stage 000, for the line that shows where a run is."""
+
+
+def talk(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The stages in which somebody spoke, newest first: turns in order, with their cost."""
+    stages = [*summary["stages"], *([summary["open"]] if summary["open"] else [])]
+    found = [{"stage": stage["stage"], "turns": turns(stage, summary)} for stage in stages]
+    return [one for one in reversed(found) if one["turns"]]
+
+
+def turns(stage: dict[str, Any], summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Roles, gates and tools of a stage in the order in which they spoke."""
+    seconds = Spent(summary["spans"], stage["stage"])
+    said: list[dict[str, Any]] = []
+    if stage["diagnosis"]:
+        said.append(turn("failure_analyst", stage["diagnosis"], seconds))
+    for number, review in enumerate(stage["rounds"], start=1):
+        note = f"proposal {number} of {len(stage['rounds'])}" if len(stage["rounds"]) > 1 else ""
+        said.append(turn("config_designer", review["proposal"], seconds) | {"note": note})
+        if review["gates"]:
+            took = seconds.of("gates", "node")
+            said.append({"role": "gates", "gates": review["gates"], "seconds": took, "tools": [], "note": note})
+        if review["critique"]:
+            said.append(turn("safety_critic", review["critique"], seconds) | {"note": note})
+    if stage["trainer"]:
+        said.append(turn("trainer", stage["trainer"], seconds))
+    calls = [event for event in summary["tools"] if event.get("stage") == stage["stage"]]
+    hands: dict[str, dict[str, Any]] = {one["role"]: one for one in said}
+    for event in calls:
+        owner = hands.get(str(event.get("role") or "trainer"))
+        if owner is not None:
+            owner["tools"].append(call(event))
+    return said
+
+
+def turn(role: str, answer: dict[str, Any], seconds: Spent) -> dict[str, Any]:
+    """One answer with what it saw and what it cost."""
+    attempts = answer.get("attempts") or []
+    parsed = answer.get("parsed")
+    seen = answer.get("seen")
+    return {
+        "role": role,
+        "by": answer.get("by", role),
+        "fallback": bool(answer.get("fallback")),
+        "answer": answer,
+        "data": None if parsed is None else json.dumps(parsed, indent=1, ensure_ascii=False),
+        "seen": [(one["role"], clipped(one["content"])) for one in seen] if isinstance(seen, list) else [],
+        "attempts": attempts,
+        "input_tokens": sum(one["input_tokens"] for one in attempts if isinstance(one, dict)),
+        "output_tokens": answer.get("tokens", 0),
+        "seconds": seconds.of(role, "model"),
+        "tools": [],
+        "note": "",
+    }
+
+
+def call(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = event.get("args") or {}
+    return {
+        "text": f"{event.get('name')}({', '.join(f'{name}={value}' for name, value in arguments.items())})",
+        "seconds": event.get("seconds"),
+        "tokens": event.get("tokens"),
+        "error": event.get("error"),
+    }
+
+
+class Spent:
+    """Seconds of what happened in a stage, handed out in the order in which it did."""
+
+    def __init__(self, spans: Sequence[Span], stage: int) -> None:
+        self._spans = [span for span in spans if span.stage == stage]
+
+    def of(self, name: str, kind: str) -> float | None:
+        """Of the next span of this name that was not asked for yet; None if the log has none."""
+        for span in self._spans:
+            if span.name == name and span.kind == kind:
+                self._spans.remove(span)
+                return span.seconds
+        return None
+
+
+def clipped(text: str) -> str:
+    more = len(text) - SEEN_SHOWN
+    return text if more <= 0 else f"{text[:SEEN_SHOWN]}\n[{more} more characters]"
+
+
+def gate_table(summary: dict[str, Any]) -> dict[str, Any]:
+    """Gates as rows and reviewed proposals as columns, each with its figure and its threshold."""
+    stages = [*summary["stages"], *([summary["open"]] if summary["open"] else [])]
+    columns = [
+        (f"{stage['stage']}" + (chr(ord("a") + number) if len(stage["rounds"]) > 1 else ""), review["gates"])
+        for stage in stages
+        for number, review in enumerate(stage["rounds"])
+        if review["gates"]
+    ]
+    names = list(dict.fromkeys(finding["gate"] for _, gates in columns for finding in gates["findings"]))
+    by_column = [{finding["gate"]: finding for finding in gates["findings"]} for _, gates in columns]
+    return {
+        "columns": [label for label, _ in columns],
+        "rows": [
+            {"gate": name, "about": GATES.get(name, ""), "findings": [found.get(name) for found in by_column]}
+            for name in names
+        ],
+    }
+
+
+def lanes(spans: Sequence[Span], at: At | None, now: float) -> dict[str, Any]:
+    """A bar a stage, of how long each kind of work took; the start and the end have one of their own."""
+    rows: dict[str, dict[str, float]] = {}
+    for span in spans:
+        if span.kind != "node":
+            continue
+        seconds = span.seconds
+        if seconds is None:
+            seconds = now - span.started if at is not None and span is spans[-1] else 0.0
+        stage = {"baseline": "start", "report": "end"}.get(
+            span.name, f"{span.stage:03d}" if span.stage is not None else ""
+        )
+        row = rows.setdefault(stage, dict.fromkeys(LANE_NAMES, 0.0))
+        row[LANES.get(span.name, LANE_NAMES[-1])] += seconds
+    longest = max((sum(row.values()) for row in rows.values()), default=0.0) or 1.0
+    return {
+        "names": LANE_NAMES,
+        "longest": longest,
+        "rows": [
+            {
+                "stage": stage,
+                "seconds": sum(row.values()),
+                "parts": [
+                    {"name": name, "css": f"l{i + 1}", "seconds": row[name], "share": row[name] / longest}
+                    for i, name in enumerate(LANE_NAMES)
+                    if row[name] > 0
+                ],
+            }
+            for stage, row in rows.items()
+        ],
+    }
+
+
+def now_card(at: At | None, now: float) -> dict[str, Any] | None:
+    """What the run is at, for a page that is drawn while it works."""
+    if at is None:
+        return None
+    figures = [f"{name} {value:.3g}" for name, value in at.figures.items()]
+    return {
+        "node": at.node.replace("_", " "),
+        "stage": None if at.stage is None or at.node in {"baseline", "report"} else at.stage,
+        "title": at.title,
+        "done": at.done,
+        "total": at.total,
+        "share": at.done / at.total if at.total else 0.0,
+        "figures": figures,
+        "minutes": (now - at.since) / 60,
+        "steps": [
+            {"name": name.replace("_", " "), "here": name == at.node} for name in (STEPS if at.stage else FIRST_STEPS)
+        ],
+    }
+
+
+def provenance(summary: dict[str, Any]) -> dict[str, Any]:
+    """Where every number came from: hashes, seed, versions, and the processes that worked on the run."""
+    identity = summary["identity"]
+    last = next((one.provenance for one in reversed(summary["sessions"]) if one.provenance), {})
+    return {
+        "facts": [
+            ("environment", identity["settings"]["environment"]),
+            ("profile", identity["settings"]["profile"]),
+            ("designer", identity["settings"]["designer"]),
+            ("seed", identity["settings"]["seed"]),
+            ("starting checkpoint, sha256", identity.get("start_sha256", "")),
+            ("roles, sha256", identity.get("roles_sha256", "")),
+            ("python", last.get("python", "")),
+            ("machine", last.get("system", "")),
+            *(last.get("versions") or {}).items(),
+        ],
+        "stages": [
+            {
+                "stage": stage["stage"],
+                "config": stage.get("config_hash", ""),
+                "dataset": stage.get("dataset", ""),
+                "model": stage["training"].get("model", {}).get("sha256", ""),
+            }
+            for stage in summary["stages"]
+        ],
+        "sessions": [
+            {
+                "started": moment(one.started),
+                "seconds": one.ended - one.started,
+                "how": "at work" if one.how == "running" else one.how,
+                "why": one.why,
+            }
+            for one in summary["sessions"]
+        ],
+    }
+
+
+def moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"

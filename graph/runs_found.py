@@ -1,0 +1,222 @@
+"""The runs below a directory, each in a few figures: read from their files alone, whatever their environment."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from envsim.documents import DocumentError
+from graph import layout
+from graph.report_state import sessions, standing
+from graph.rundir import LOCK_FILE, RUN_FILE, RunDir, stored_identity
+from graph.settings import Frozen, SettingsError
+from graph.summary import conversation, evaluation, final_result, time_table, token_table
+from graph.training import stage_result
+from trainer.stage import StageError
+
+State = Literal["done", "running", "waiting", "drained", "failed", "crashed", "new"]
+DEEPEST = 4
+"""Levels of directories in which runs are looked for."""
+
+
+class Change(Frozen):
+    """A macro validity before and after, as shares in [0, 1]; the interval is of the paired change."""
+
+    before: float
+    after: float
+    low: float | None = None
+    high: float | None = None
+
+
+class StageLine(Frozen):
+    """One decided stage."""
+
+    stage: int
+    source: str
+    accepted: bool
+    reason: str
+    valid: Change
+    optimal: Change
+    steps: int
+    tokens: int
+
+
+class Found(Frozen):
+    """One run. ``path`` is where it lies; times are seconds, ``began`` since 1970."""
+
+    name: str
+    path: str
+    state: State
+    why: str
+    designer: str
+    seed: int
+    environment: str
+    profile: str
+    planned: int
+    """Stages that the run is to have, stage 000 included."""
+    stages: list[StageLine]
+    anchor: Change | None
+    """Of the starting checkpoint and of the one that the run goes on from."""
+    test: Change | None
+    champion: int | None
+    """The stage that made it, -1 = the starting checkpoint."""
+    current: int | None
+    tokens: int
+    seconds: float
+    began: float | None
+
+
+def run_directories(roots: Sequence[Path]) -> list[Path]:
+    """Every directory at or below the roots that holds a run, in order of names.
+
+    Raises SettingsError naming a root that is no directory.
+    """
+    found: list[Path] = []
+    for root in roots:
+        if not root.is_dir():
+            raise SettingsError(f"{str(root)!r} is no directory; name one that holds runs with --directory")
+        found += _below(root, DEEPEST)
+    return list(dict.fromkeys(found))
+
+
+def _below(root: Path, levels: int) -> Iterator[Path]:
+    if (root / RUN_FILE).is_file():
+        yield root
+    elif levels:
+        for path in sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink()):
+            yield from _below(path, levels - 1)
+
+
+def read_run(root: Path) -> Found:
+    """A run's figures. Raises SettingsError if its ``run.yaml`` is missing or damaged."""
+    settings = stored_identity(root)["settings"]
+    run = RunDir(root)
+    events = run.events()
+    final, stages = final_result(run), stage_lines(run)
+    known = sessions(events)
+    decided = run.read_if_whole(layout.in_stage(len(stages) - 1, "decision.json")) if stages else None
+    return Found(
+        name=root.absolute().name,
+        path=str(root),
+        state=state_of(root, events),
+        why=known[-1].why if known else "",
+        designer=str(settings.get("designer")),
+        seed=int(settings.get("seed", 0)),
+        environment=str(settings.get("environment")),
+        profile=str(settings.get("profile")),
+        planned=int(settings.get("stages", 0)) + 1,
+        stages=stages,
+        anchor=anchor_of(run, decided),
+        test=None if final is None else change_of(final["sets"]["test"], "valid"),
+        champion=None if decided is None else int(decided["champion"]["stage"]),
+        current=None if decided is None else int(decided["current"]["stage"]),
+        tokens=tokens_of(run, len(stages)),
+        seconds=round(sum(time_table(events).values()), 1),
+        began=known[0].started if known else None,
+    )
+
+
+def state_of(root: Path, events: Sequence[dict[str, Any]]) -> State:
+    """By the log, and where that has no end by the lock: held it is at work, free it was killed."""
+    if not sessions(events):
+        return "running" if is_held(root) else "new"
+    how = standing(events)
+    if how != "running":
+        return "running" if how != "done" and is_held(root) else how
+    return "running" if is_held(root) else "crashed"
+
+
+def stage_lines(run: RunDir) -> list[StageLine]:
+    """The decided stages in order, up to the first with a missing or damaged file."""
+    found: list[StageLine] = []
+    while (one := _stage_line(run, len(found))) is not None:
+        found.append(one)
+    return found
+
+
+def _stage_line(run: RunDir, stage: int) -> StageLine | None:
+    try:
+        decision = run.read_if_there(layout.in_stage(stage, "decision.json"))
+        plan = run.read_if_there(layout.in_stage(stage, "plan.json"))
+        if decision is None or plan is None:
+            return None
+        result = stage_result(run, stage)
+    except (DocumentError, StageError):
+        return None
+    return StageLine(
+        stage=stage,
+        source=plan["source"],
+        accepted=decision["accepted"],
+        reason=decision["reason"],
+        valid=change_of(decision, "valid"),
+        optimal=change_of(decision, "optimal"),
+        steps=result.steps,
+        tokens=result.generated_tokens,
+    )
+
+
+def change_of(comparison: dict[str, Any], score: str) -> Change:
+    """The change that a decision or a result holds."""
+    interval = comparison.get(score) or {}
+    return Change(
+        before=comparison["before"][f"macro_{score}"],
+        after=comparison["after"][f"macro_{score}"],
+        low=interval.get("low"),
+        high=interval.get("high"),
+    )
+
+
+def anchor_of(run: RunDir, decided: dict[str, Any] | None) -> Change | None:
+    start = evaluation(run, layout.eval_dir(-1), "anchor")
+    if start is None:
+        return None
+    before = start["macro_valid"]
+    return Change(before=before, after=before if decided is None else decided["current"]["anchor"])
+
+
+def tokens_of(run: RunDir, decided: int) -> int:
+    """All tokens that the run generated, of its decided stages and its evaluations."""
+    stages = []
+    for stage in range(decided):
+        try:
+            said = conversation(run, stage)
+        except DocumentError:
+            said = {"diagnosis": None, "trainer": None, "rounds": []}
+        training = {"generated_tokens": stage_result(run, stage).generated_tokens}
+        stages.append({"training": training, **said})
+    return sum(token_table(run, stages).values())
+
+
+def is_held(root: Path) -> bool:
+    """Whether a process works on the run at this moment."""
+    try:
+        with holding(root):
+            return False
+    except SettingsError:
+        return True
+
+
+@contextmanager
+def holding(root: Path) -> Iterator[None]:
+    """Nobody else works on the run meanwhile. Raises SettingsError if somebody does, or it cannot be known."""
+    path = root / LOCK_FILE
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        # A copy without its lock: nobody can work on what was never locked.
+        yield
+        return
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; cannot tell whether the run is at work") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SettingsError(f"run directory {root} is in use by another process") from error
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,174 @@
+"""A run as a tree of spans: from ``trace.jsonl``, or as far as ``events.jsonl`` tells it.
+
+Torn lines are left out. A span without an end was cut by a kill, or is at work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from graph.rundir import RunDir
+from graph.settings import Frozen
+from graph.tracing import TRACE_FILE
+
+Kind = Literal["run", "node", "step", "model", "tool"]
+
+
+class Span(Frozen):
+    """One thing that took time. Times are seconds since 1970; ``seconds`` is None while it has no end."""
+
+    id: str
+    parent: str | None
+    session: str
+    kind: Kind
+    name: str
+    started: float
+    seconds: float | None = None
+    stage: int | None = None
+    role: str | None = None
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    input: str | None = None
+    output: str | None = None
+
+
+class Timeline(Frozen):
+    """All spans of a run in the order of their starts, and where they were read."""
+
+    source: Literal["trace.jsonl", "events.jsonl"]
+    spans: list[Span]
+
+
+def timeline(run: RunDir) -> Timeline:
+    """The run's trace, else what its events tell."""
+    traced = from_trace(run.path(TRACE_FILE))
+    if traced:
+        return Timeline(source="trace.jsonl", spans=traced)
+    return Timeline(source="events.jsonl", spans=from_events(run.events()))
+
+
+def from_trace(path: Path) -> list[Span]:
+    """The spans of a trace; records that are no records, and ends without a start, count nothing."""
+    open_spans: dict[str, dict[str, Any]] = {}
+    for record in _records(path):
+        match record.get("record"):
+            case "start":
+                open_spans[record["id"]] = {
+                    "started": record["time"],
+                    **{name: record.get(name) for name in START_FIELDS},
+                }
+            case "end" if record.get("id") in open_spans:
+                open_spans[record["id"]] |= {name: record.get(name) for name in END_FIELDS}
+    spans = [Span.model_validate(fields) for fields in open_spans.values()]
+    return with_stages(sorted(spans, key=lambda span: span.started))
+
+
+START_FIELDS = ("id", "parent", "session", "kind", "name", "stage", "role", "model", "input")
+END_FIELDS = ("seconds", "input_tokens", "output_tokens", "finish_reason", "error", "output")
+
+
+def _records(path: Path) -> Iterable[dict[str, Any]]:
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(record, dict) and {"id", "time"} <= record.keys():
+            yield record
+
+
+def with_stages(spans: Sequence[Span]) -> list[Span]:
+    """The spans with the stage and the role of the node that they lie in."""
+    known: dict[str, Span] = {}
+    for span in spans:
+        above = known.get(span.parent or "")
+        if above is not None and above.kind != "run":
+            inherited = {"stage": above.stage} if span.stage is None else {}
+            inherited |= {"role": above.role} if span.role is None else {}
+            known[span.id] = span.model_copy(update=inherited)
+        else:
+            known[span.id] = span
+    return list(known.values())
+
+
+def from_events(events: Sequence[dict[str, Any]]) -> list[Span]:
+    """Sessions and nodes with their times, roles and tools with their tokens: what the log of a run tells."""
+    spans: dict[str, Span] = {}
+    session = node = ""
+    for number, event in enumerate(events):
+        kind, time = event.get("event"), event.get("time")
+        if not isinstance(time, int | float):
+            continue
+        if kind == "session" or (kind == "node" and not session):
+            session, node = str(event.get("session") or "1"), ""
+            spans[session] = Span(id=session, parent=None, session=session, kind="run", name="run", started=time)
+        if kind == "node":
+            node = f"{session}/{number}"
+            stage = event.get("stage")
+            spans[node] = Span(
+                id=node,
+                parent=session,
+                session=session,
+                kind="node",
+                name=str(event.get("node")),
+                started=time,
+                stage=stage if isinstance(stage, int) else None,
+            )
+        elif kind == "time" and session:
+            ended = {session, *(name for name in (node,) if name in spans and spans[name].seconds is None)}
+            for name in ended & spans.keys():
+                spans[name] = spans[name].model_copy(update={"seconds": time - spans[name].started})
+        elif node in spans and (kind == "tool" or (kind == "said" and "tokens" in event)):
+            spans[f"{session}/{number}"] = _inside(event, kind, spans[node], f"{session}/{number}")
+    return [span for span in spans.values() if span.kind != "run" or _has_children(span, spans.values())]
+
+
+def _has_children(span: Span, spans: Iterable[Span]) -> bool:
+    return any(one.parent == span.id for one in spans)
+
+
+def _inside(event: dict[str, Any], kind: str, node: Span, name: str) -> Span:
+    """A role's answer or a tool's call, as the log has it: told of when it was over."""
+    tool = kind == "tool"
+    seconds = event.get("seconds")
+    tokens = event.get("tokens")
+    return Span(
+        id=name,
+        parent=node.id,
+        session=node.session,
+        kind="tool" if tool else "model",
+        name=str(event.get("name") if tool else event.get("role")),
+        started=event["time"] - (seconds if isinstance(seconds, int | float) else event["time"] - node.started),
+        seconds=float(seconds) if isinstance(seconds, int | float) else event["time"] - node.started,
+        stage=node.stage,
+        role=event.get("role"),
+        output_tokens=tokens if isinstance(tokens, int) else None,
+        error=event.get("error"),
+    )
+
+
+def where_time_went(spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """By kind and name: calls, seconds that no span inside took, and tokens; the longest first."""
+    inside: dict[str, float] = {}
+    for span in spans:
+        if span.parent is not None:
+            inside[span.parent] = inside.get(span.parent, 0.0) + (span.seconds or 0.0)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for span in spans:
+        row = found.setdefault(
+            (span.kind, span.name),
+            {"kind": span.kind, "name": span.name, "calls": 0, "seconds": 0.0, "own_seconds": 0.0, "tokens": 0},
+        )
+        row["calls"] += 1
+        row["seconds"] += span.seconds or 0.0
+        row["own_seconds"] += max(0.0, (span.seconds or 0.0) - inside.get(span.id, 0.0))
+        row["tokens"] += (span.input_tokens or 0) + (span.output_tokens or 0)
+    return sorted(found.values(), key=lambda row: -row["own_seconds"])
