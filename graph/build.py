@@ -16,7 +16,9 @@ from langgraph.graph import END, START, StateGraph
 
 from agents.rolespec import RoleSpec
 from graph import nodes, review
+from graph.spending import affords_another
 from graph.state import RunState
+from graph.timing import cpu_seconds
 from graph.work import Work
 
 
@@ -84,7 +86,9 @@ def after_settle(state: RunState) -> str:
 
 
 def after_stage(state: RunState, work: Work) -> str:
-    return "next stage" if state["stage"] <= work.settings.stages else "done"
+    stage = state["stage"]
+    more = stage <= work.settings.stages and affords_another(work, stage, state["current"])
+    return "next stage" if more else "done"
 
 
 def recursion_limit(stages: int, max_revisions: int) -> int:
@@ -101,10 +105,15 @@ def tracked(name: str, work: Work, node: Callable[[RunState], RunState]) -> Stat
         try:
             return plain(node(state))
         finally:
-            work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
+            tell_time(work)
 
     run.__name__ = name
     return run
+
+
+def tell_time(work: Work) -> None:
+    """What the session took so far, by the wall clock and in processor time."""
+    work.reporter.event("time", session=work.session, seconds=work.clock.seconds(), cpu=cpu_seconds())
 
 
 def plain(update: RunState) -> RunState:

@@ -20,6 +20,7 @@ from agents.structured import RoleFailure
 from envsim.api import EnvsimError
 from envsim.documents import DocumentError
 from graph import layout, tables, words
+from graph.build import tell_time
 from graph.drive import Waiting, drive
 from graph.exits import Exit
 from graph.prepare import Prepared
@@ -107,10 +108,11 @@ def new_work(prepared: Prepared, run: RunDir, console: Console, clock: Clock) ->
 
 def close(work: Work, root: Path) -> None:
     """The closing tables, and where the report is."""
-    work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
+    tell_time(work)
     summary = summarise(work.run, work.environment, work.identity)
     done = len(summary["stages"])
-    if done <= work.settings.stages:
+    begun = len(list(work.run.root.glob("stages/[0-9][0-9][0-9]")))
+    if done < (begun if work.settings.token_budget else work.settings.stages + 1):
         work.reporter.line(
             f"files of {layout.stage_dir(done)} are missing or damaged, and the tables end before it; "
             f"to make them again, remove {work.run.path(layout.DATABASE)} and resume",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agents.gates import GateSettings
 from envsim.documents import DocumentError, read_yaml
@@ -56,6 +56,13 @@ class RunSettings(Frozen):
     max_revisions: int = Field(2, ge=0, le=20, description="revisions of one proposal before the stage falls back")
     approval: Literal["never", "always"] = Field("never", description="whether a person approves each proposal")
     budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")
+    token_budget: int | None = Field(
+        None,
+        gt=0,
+        description="generated tokens (training, probes, roles) after which the run ends, before 'stages' if need be; "
+        "needs 'budget: profile'",
+        exclude_if=absent,
+    )
     roles: str | None = Field(None, description="directory of role files; none = the shipped roles")
     gates: GateSettings = GateSettings()
     reward: RewardWeights | None = Field(None, description="weights of the verifier's verdicts; none = the profile's")
@@ -64,6 +71,15 @@ class RunSettings(Frozen):
         None, description="where the curves go: tensorboard, wandb, trackio; none = the profile's", exclude_if=absent
     )
     benchmark: bool = Field(False, description="evaluate the out-of-distribution sets before and after the run")
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if self.token_budget is not None and self.budget != "profile":
+            raise ValueError(
+                f"token_budget is {self.token_budget} and budget is '{self.budget}'; "
+                "expected 'budget: profile': what sets the length of a stage must be one thing"
+            )
+        return self
 
 
 def load_settings(path: Path | None, overrides: Mapping[str, Any]) -> RunSettings:
