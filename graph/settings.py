@@ -132,7 +132,7 @@ def _explain_one(fault: Mapping[str, Any], model: type[BaseModel], where: str) -
     message = message[:1].lower() + message[1:]
     # A model's own check speaks of the whole, which it names itself.
     return (
-        f"{path}: {message}"
+        f"{path}: {message}".removeprefix(": ")
         if fault["type"] == "value_error"
         else f"{path} = {_short(fault['input'], repr)}: {message}"
     )

@@ -74,6 +74,12 @@ def anchor_area(row: Row, budget: int) -> float:
     return float(np.trapezoid(np.interp(places, tokens, valid), places) / budget)
 
 
+def champion_anchor(row: Row) -> float:
+    """Anchor validity of the run's champion."""
+    champion = row.start_anchor if row.champion < 0 else row.stages[row.champion].anchor
+    return macro_of(champion, "valid")
+
+
 def origin_of(row: Row) -> Answers:
     """The anchor answers of the checkpoint that the last stage was trained from."""
     origin = row.stages[-1].origin

@@ -6,7 +6,7 @@ belongs to the ``settings`` that all arms share, and an arm that names it is ref
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,8 +21,9 @@ DEVELOPMENT = range(0, 100)
 """Seeds for everything that is tried out."""
 CONFIRMING = range(1000, 2000)
 """Seeds for what a committed plan is run on, once."""
-OWN = ("environment", "profile", "seed", "budget", "token_budget", "stages", "reward", "acceptance", "benchmark")
-"""Run settings that decide how much and on what is trained: those of all arms."""
+ORACLES = ("token_budget", "initial_config")
+OWN = ("environment", "profile", "seed", "budget", "stages", "reward", "acceptance", "benchmark", *ORACLES)
+"""Run settings that decide from where, on what and how much is trained: those of all arms."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
 OUTCOMES: Mapping[str, str] = {
     "test_valid": "valid on the sealed test set, mean over cells",
@@ -76,6 +77,16 @@ class Seeds(Frozen):
         return self
 
 
+class Search(Frozen):
+    """A search for an oracle curriculum."""
+
+    candidates: int = Field(8, ge=2, le=100)
+    stages: int = Field(4, ge=1, le=64, description="steps of the curriculum; later stages repeat the last one")
+    moving: bool = Field(True, description="whether the data may move over the cells from stage to stage")
+    longer: float = Field(2.0, ge=1, le=100, description="the oracle's tokens in the end, as a multiple")
+    seed: int = Field(0, ge=0)
+
+
 class Plan(Frozen):
     """The file, with its run settings checked."""
 
@@ -89,7 +100,8 @@ class Plan(Frozen):
     primary: Contrast | None = None
     secondary: list[Contrast] = Field([], description="contrasts that are corrected for together (Holm)")
     benchmark: bool = Field(False, description="also the out-of-distribution sets, of the start once and each champion")
-    equal_tokens: bool = Field(True, description="false lets arms have token budgets of their own, and is told")
+    equal: bool = Field(True, description="false lets arms have their own token_budget and initial_config, and is told")
+    search: Search | None = Field(None, description="what 'python -m graph.study pilot' looks for")
 
     @model_validator(mode="after")
     def _arms_are_known(self) -> Self:
@@ -110,16 +122,14 @@ class Plan(Frozen):
 
     @model_validator(mode="after")
     def _fair(self) -> Self:
-        own = OWN if self.equal_tokens else tuple(key for key in OWN if key != "token_budget")
+        own = OWN if self.equal else tuple(key for key in OWN if key not in ORACLES)
         for arm, settings in self.arms.items():
             for key in settings:
                 if key in own:
                     raise ValueError(f"arms.{arm}.{key}: all arms share it; expected it under 'settings'")
         for key, instead in (("seed", "seeds"), ("benchmark", "benchmark")):
             if key in self.settings:
-                raise ValueError(
-                    f"settings.{key}: a study sets it for its runs; expected '{instead}' beside 'settings'"
-                )
+                raise ValueError(f"settings.{key} is the study's to set; expected '{instead}' beside 'settings'")
         return self
 
 
@@ -148,19 +158,24 @@ def load_plan(path: Path) -> Loaded:
         plan = Plan.model_validate(data)
     except ValidationError as error:
         raise SettingsError(f"{path}: {explain(error, Plan)}") from error
-    arms = {}
+    return resolved(plan, path, files)
+
+
+def resolved(plan: Plan, path: Path, files: Sequence[Path]) -> Loaded:
+    """A plan that was read from ``path``, with the run settings of its arms checked. Raises SettingsError."""
+    arms, found = {}, list(files)
     for name, own in plan.arms.items():
         merged = {**plan.settings, **own}
         profile = _beside(path, str(merged.get("profile", "seedling")))
         if Path(profile).is_absolute():
-            files.append(Path(profile))
+            found.append(Path(profile))
         arms[name] = parse_settings({**merged, "profile": profile}, f"{path}: arms.{name}")
         if arms[name].budget != "profile" or arms[name].token_budget is None:
             raise SettingsError(
                 f"{path}: settings have budget {arms[name].budget!r} and token_budget {arms[name].token_budget}; "
                 "expected 'budget: profile' and a token_budget, so that all arms train alike and equally much"
             )
-    return Loaded(plan=plan, path=path, arms=arms, hash=_hash(plan, arms), files=tuple(dict.fromkeys(files)))
+    return Loaded(plan=plan, path=path, arms=arms, hash=_hash(plan, arms), files=tuple(dict.fromkeys(found)))
 
 
 def read_plan(path: Path) -> tuple[dict[str, Any], list[Path]]:
