@@ -11,6 +11,8 @@ COLOURS = ("#0b7a5b", "#2b62b8", "#c2571a", "#9a5fc4", "#7a8b2d", "#b3261e", "#d
 """Of the arms, in the order of the plan; they begin again after the last one."""
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
+LEAST_SPAN = 0.01
+"""Of an axis: what differs by less looks the same."""
 
 
 class Curve(NamedTuple):
@@ -40,7 +42,7 @@ def colour_of(index: int) -> str:
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers that cover an interval; two of them at least."""
-    span = high - low if high > low else max(abs(high), 1.0)
+    span = max(high - low, LEAST_SPAN)
     rough = span / about
     magnitude = 10 ** math.floor(math.log10(rough))
     step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= rough * (1 - 1e-9))

@@ -205,8 +205,11 @@ def _hash(plan: Plan, arms: Mapping[str, RunSettings]) -> str:
         profiles = {name: load_profile(settings.profile).content() for name, settings in arms.items()}
     except ProfileError as error:
         raise SettingsError(" ".join(str(error).split())) from error
-    settings = {name: one.model_dump(mode="json", exclude={"profile"}) for name, one in arms.items()}
-    own = plan.model_dump(mode="json", exclude={"settings", "arms"})
+    # What is at its default is left out, so that a setting that comes later does not make another plan.
+    settings = {
+        name: one.model_dump(mode="json", exclude={"profile"}, exclude_defaults=True) for name, one in arms.items()
+    }
+    own = plan.model_dump(mode="json", exclude={"settings", "arms"}, exclude_defaults=True)
     return canonical_hash({"plan": own, "arms": settings, "profiles": profiles})
 
 
