@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from parity import Parity
 
 from graph.settings import SettingsError
+from graph.study.__main__ import main
 from graph.study.command import chosen
 from graph.study.effects import anchor_area, findings, summaries
 from graph.study.page import kinds, render, verdict
-from graph.study.plan import Loaded, load_plan
+from graph.study.plan import Loaded, Search, load_plan
 from graph.study.rows import Answers, CellBits, Row, StageRow, append_row, merge, one_start, read_rows
-from graph.study.search import Candidate, candidates, rounds, schedule
+from graph.study.search import Candidate, Made, candidates, rounds, schedule
 from graph.study.search import verdict as oracle_verdict
 from graph.study.table import write_tables
 
@@ -253,8 +255,6 @@ def test_candidates_are_bells_that_may_move(tmp_path: Path, loaded: Loaded) -> N
     assert min(first) >= 0.02
     assert first == pytest.approx(last[::-1])
     assert first.index(max(first)) == 0
-    from graph.study.plan import Search  # noqa: PLC0415
-
     wanted = Search(candidates=5, moving=False)
     made = candidates(wanted, 8)
     assert made == candidates(wanted, 8)
@@ -265,8 +265,6 @@ def test_candidates_are_bells_that_may_move(tmp_path: Path, loaded: Loaded) -> N
 
 
 def test_a_schedule_is_one_of_knobs() -> None:
-    from parity import Parity  # noqa: PLC0415
-
     stages = schedule(Parity(), Candidate(begins=0, ends=1, width=0.7), 3)
     assert len(stages) == 3
     assert stages[0].keys() == {"short.data_ratio", "long.data_ratio"}
@@ -279,3 +277,74 @@ def test_an_oracle_is_shown_by_two_standard_deviations() -> None:
     alike = [row(arm, seed, 0.5) for arm in ("oracle", "random") for seed in range(3)]
     assert "is not shown" in oracle_verdict(alike)
     assert "one seed says nothing" in oracle_verdict(good[::3])
+
+
+@pytest.fixture
+def pilot_plan(tmp_path: Path, profile: Path) -> Path:
+    path = tmp_path / "pilot.yaml"
+    plan = {
+        "name": "pilot",
+        "question": "does anything matter?",
+        "settings": {
+            "environment": "parity:Parity",
+            "profile": str(profile),
+            "budget": "profile",
+            "token_budget": 1000,
+            "stages": 3,
+        },
+        "arms": {"random": {"designer": "random"}},
+        "seeds": {"n": 2},
+        "search": {"candidates": 4, "moving": False, "longer": 3},
+    }
+    path.write_text(yaml.safe_dump(plan))
+    return path
+
+
+def test_a_search_halves_by_the_anchor_and_compares_on_fresh_seeds(
+    pilot_plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every run that it asks for has its row already, so that what it asks for is seen."""
+    directory, base = tmp_path / "out", load_plan(pilot_plan)
+    assert base.plan.search is not None
+    made = Made(base, directory, base.plan.search)
+    assert {arm.designer for arm in made.searched.arms.values()} == {"fixed"}
+    (directory / "search").mkdir(parents=True)
+    (directory / "oracle").mkdir()
+    # c02 is the best; c00 is worse than c01 on the second seed, which decides between the two that are left.
+    anchors = {("c00", 0): 0.1, ("c01", 0): 0.5, ("c02", 0): 0.8, ("c03", 0): 0.2, ("c01", 1): 0.4, ("c02", 1): 0.9}
+    for (arm, seed), valid in anchors.items():
+        append_row(directory / "search" / "rows.jsonl", row(arm, seed, valid, plan=made.searched.hash))
+    compared = made.compared("c02")
+    assert compared.arms["oracle"].token_budget == 3000
+    assert compared.arms["random"].token_budget == 1000
+    for arm, valid in (("oracle", 0.95), ("random", 0.2)):
+        for seed in (2, 3):
+            append_row(directory / "oracle" / "rows.jsonl", row(arm, seed, valid, plan=compared.hash))
+    assert main(["pilot", "--plan", str(pilot_plan), "--directory", str(directory)]) == 0
+    said = capsys.readouterr().err
+    assert "round 1: c02" in said
+    assert "round 2: c02" in said
+    assert "oracle: c02" in said
+    assert "two of them is shown" in said
+    assert "unequal budgets" in (directory / "oracle" / "report.html").read_text()
+    assert not list(directory.rglob("runs"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "words"),
+    [
+        ({"search": None}, [], "needs a section 'search'"),
+        ({"arms": {"fixed": {}}}, [], "an arm 'random' to compare with"),
+        ({}, ["--seeds", "1"], "--seeds is of a study"),
+        ({}, ["--confirm"], "--confirm is of a study"),
+        ({}, ["--parallel", "0"], "--parallel 0"),
+    ],
+)
+def test_a_pilot_that_cannot_be_is_one_line(
+    pilot_plan: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], flags: list[str], words: str
+) -> None:
+    data = {**yaml.safe_load(pilot_plan.read_text()), **changes}
+    pilot_plan.write_text(yaml.safe_dump({key: value for key, value in data.items() if value is not None}))
+    assert main(["pilot", "--plan", str(pilot_plan), "--directory", str(pilot_plan.parent / "out"), *flags]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
