@@ -132,7 +132,7 @@ def forest(bars: Sequence[Bar]) -> str:
 
     parts = [
         f'<line class="{"zero" if at == 0 else "grid"}" x1="{px(at):.1f}" x2="{px(at):.1f}" y1="0" y2="{bottom}"/>'
-        f'<text class="tick" x="{px(at):.1f}" y="{bottom + 14}" text-anchor="middle">{at:+g}</text>'
+        f'<text class="tick" x="{px(at):.1f}" y="{bottom + 14}" text-anchor="middle">{f"{at:+g}" if at else "0"}</text>'
         for at in across
     ]
     for down, bar in enumerate(bars):
