@@ -20,7 +20,9 @@ from agents.rolespec import RoleSpec
 from graph import nodes, notes, review
 from graph.approval import approval, by_person
 from graph.context import RunContext, RunInput
+from graph.spending import affords_another
 from graph.state import RunState
+from graph.timing import cpu_seconds
 from graph.work import Work
 
 
@@ -100,7 +102,9 @@ def after_settle(state: RunState) -> str:
 
 
 def after_stage(state: RunState, work: Work) -> str:
-    return "next stage" if state["stage"] <= work.settings.stages else "done"
+    stage = state["stage"]
+    more = stage <= work.settings.stages and affords_another(work, stage, state["current"])
+    return "next stage" if more else "done"
 
 
 def recursion_limit(stages: int, max_revisions: int) -> int:
@@ -117,10 +121,15 @@ def tracked(name: str, work: Work, node: Callable[[RunState], RunState]) -> Stat
         try:
             return plain(node(state))
         finally:
-            work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
+            tell_time(work)
 
     run.__name__ = name
     return run
+
+
+def tell_time(work: Work) -> None:
+    """What the session took so far, by the wall clock and in processor time."""
+    work.reporter.event("time", session=work.session, seconds=work.clock.seconds(), cpu=cpu_seconds())
 
 
 def plain(update: RunState) -> RunState:

@@ -21,6 +21,7 @@ from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
 from graph.report import write_report
+from graph.spending import affordable_steps
 from graph.state import STATE_VERSION, Pointer, RunState
 from graph.tasks import stage_tasks
 from graph.training import (
@@ -114,7 +115,7 @@ def dataset(state: RunState, work: Work) -> RunState:
 
 def tasks(work: Work, stage: int, current: Pointer) -> dict[str, Any]:
     """Enough prompts for every step of the budget. Raises EnvsimError."""
-    n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage).steps}))
+    n = prompts_needed(work.profile.grpo.model_copy(update={"steps": stage_budget(work, stage, current).steps}))
     return stage_tasks(work, stage, n, current)
 
 
@@ -124,7 +125,7 @@ def train(state: RunState, work: Work) -> RunState:
     One whose tasks gave no signal at all leaves the checkpoint that it started from.
     """
     stage = state["stage"]
-    budget = stage_budget(work, stage)
+    budget = stage_budget(work, stage, state["current"])
     if work.profile.device == "cuda" or work.profile.backend.kind == "vllm":
         work.release()
 
@@ -261,11 +262,12 @@ def sealed_sets(work: Work) -> tuple[str, ...]:
     return ("test", "benchmark") if work.settings.benchmark else ("test",)
 
 
-def stage_budget(work: Work, stage: int) -> Budget:
-    """The trainer role's budget; stage 000 has the profile's."""
+def stage_budget(work: Work, stage: int, current: Pointer) -> Budget:
+    """The trainer role's budget; stage 000 has the profile's, or what the run's tokens are enough for."""
     given = work.run.read_if_whole(layout.in_stage(stage, "budget.json"))
     if given is None:
-        budget = Budget(reason="the profile's budget", steps=work.profile.grpo.steps, learning_rate_scale=1.0)
+        steps = affordable_steps(work, stage, current)
+        budget = Budget(reason="the profile's budget", steps=steps, learning_rate_scale=1.0)
         work.run.write(layout.in_stage(stage, "budget.json"), budget.model_dump(mode="json"))
         return budget
     return Budget.model_validate(given)

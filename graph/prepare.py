@@ -160,6 +160,8 @@ def describe(prepared: Prepared, console: Console) -> None:
         n = candidates_needed(prompts_needed(grpo), profile.selection)
         table.add_row("choose a stage's tasks", f"from {n} candidates x {profile.selection.samples} answers")
     table.add_row("revisions a stage", f"at most {settings.max_revisions}")
+    if settings.token_budget is not None:
+        table.add_row("budget", f"{settings.token_budget:,} generated tokens; the run ends when they are spent")
     completions = estimate(prepared, sizes)
     for purpose, n in completions.items():
         table.add_row(f"answers: {purpose}", f"about {n:,}")

@@ -22,6 +22,7 @@ from envsim.api import EnvsimError
 from envsim.documents import DocumentError
 from graph import layout, tables, words
 from graph.asking import ask_person, attended
+from graph.build import tell_time
 from graph.checkpoints import DatabaseUnreachable
 from graph.drive import Said, Waiting, drive
 from graph.exits import Exit
@@ -150,10 +151,11 @@ def new_work(
 
 def close(work: Work, root: Path) -> None:
     """The closing tables, and where the report is."""
-    work.reporter.event("time", session=work.session, seconds=work.clock.seconds())
+    tell_time(work)
     summary = summarise(work.run, work.environment, work.identity)
     done = len(summary["stages"])
-    if done <= work.settings.stages:
+    begun = len(list(work.run.root.glob("stages/[0-9][0-9][0-9]")))
+    if done < (begun if work.settings.token_budget else work.settings.stages + 1):
         work.reporter.line(
             f"files of {layout.stage_dir(done)} are missing or damaged, and the tables end before it; "
             f"to make them again, remove {work.run.path(layout.DATABASE)} and resume",

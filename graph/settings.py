@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agents.evidence import EvidenceSettings
 from agents.gates import GateSettings
@@ -67,6 +67,13 @@ class RunSettings(Frozen):
         "let one through, or gave no usable answer",
     )
     budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")
+    token_budget: int | None = Field(
+        None,
+        gt=0,
+        description="generated tokens (training, probes, roles) after which the run ends, before 'stages' if need be; "
+        "needs 'budget: profile'",
+        exclude_if=absent,
+    )
     roles: str | None = Field(None, description="directory of role files; none = the shipped roles")
     gates: GateSettings = GateSettings()
     evidence: EvidenceSettings = Field(
@@ -91,6 +98,15 @@ class RunSettings(Frozen):
         "nothing of what is computed",
         exclude_if=absent,
     )
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if self.token_budget is not None and self.budget != "profile":
+            raise ValueError(
+                f"token_budget is {self.token_budget} and budget is '{self.budget}'; "
+                "expected 'budget: profile': what sets the length of a stage must be one thing"
+            )
+        return self
 
 
 def load_settings(path: Path | None, overrides: Mapping[str, Any]) -> RunSettings:
@@ -147,7 +163,7 @@ def _explain_one(fault: Mapping[str, Any], model: type[BaseModel], where: str) -
     message = message[:1].lower() + message[1:]
     # A model's own check speaks of the whole, which it names itself.
     return (
-        f"{path}: {message}"
+        f"{path}: {message}".removeprefix(": ")
         if fault["type"] == "value_error"
         else f"{path} = {_short(fault['input'], repr)}: {message}"
     )

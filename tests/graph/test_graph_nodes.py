@@ -64,9 +64,9 @@ def test_a_word_on_nothing_is_bad_input(work: Work, word: bool) -> None:
 
 
 def test_a_damaged_budget_is_the_profiles_again(work: Work) -> None:
-    given = nodes.stage_budget(work, 0)
+    given = nodes.stage_budget(work, 0, pointer(-1))
     work.run.path("stages/000/budget.json").write_text('{"steps"')
-    assert nodes.stage_budget(work, 0) == given
+    assert nodes.stage_budget(work, 0, pointer(-1)) == given
 
 
 def test_the_analyst_does_not_read_the_diagnosis_that_it_gives(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""Pictures of a study: sound SVG for any numbers, and what they are to show is there."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graph.study.figures import Bar, Curve, forest, heat_map, learning_curves, ticks
+
+numbers = st.floats(-100, 100)
+
+
+@given(numbers, numbers)
+def test_ticks_cover_the_interval_with_round_steps(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    found = ticks(low, high)
+    assert len(found) >= 2
+    assert found == sorted(set(found))
+    span = max(high - low, 1e-9)
+    assert found[0] <= low + 1e-6 * span + 1e-9
+    assert found[-1] >= high - 1e-6 * span - 1e-9
+
+
+@given(st.lists(st.tuples(numbers, st.one_of(st.none(), st.floats(0, 50))), max_size=6))
+def test_a_forest_has_a_mark_an_effect(effects: list[tuple[float, float | None]]) -> None:
+    bars = [
+        Bar(f"<{n}>", delta, None if half is None else delta - half, None if half is None else delta + half, n == 0)
+        for n, (delta, half) in enumerate(effects)
+    ]
+    svg = forest(bars)
+    if not bars:
+        assert svg == ""
+        return
+    root = ElementTree.fromstring(svg)
+    assert len(root.findall("circle")) == len(bars)
+    whiskers = [line for line in root.findall("line") if "whisker" in line.get("class", "")]
+    assert len(whiskers) == sum(half is not None for _, half in effects)
+
+
+@pytest.mark.parametrize(("low", "high", "tone"), [(0.1, 2, "good"), (-2, -0.1, "bad"), (-1, 1, "even")])
+def test_an_effect_has_the_colour_of_its_interval(low: float, high: float, tone: str) -> None:
+    assert f'class="whisker {tone}"' in forest([Bar("a - b", (low + high) / 2, low, high, True)])
+
+
+def test_curves_have_a_line_and_a_band_each() -> None:
+    curves = [
+        Curve(name, "#000", [0, 1, 2], [20, 25, 30], [19, 23, 27], [21, 27, 33]) for name in ("self & co", "random")
+    ]
+    root = ElementTree.fromstring(learning_curves(curves, "tokens", "valid, %"))
+    assert len(root.findall("polyline")) == len(root.findall("polygon")) == 2
+    assert root.find("polyline/title") is not None
+    assert learning_curves([], "x", "y") == ""
+
+
+def test_a_heat_map_has_a_square_a_known_value() -> None:
+    root = ElementTree.fromstring(heat_map(["3x3", "4x4"], ["000", "001"], [[0.1, None], [0.9, 0.5]], 0.9))
+    squares = root.findall("rect")
+    assert len(squares) == 3
+    depths = [float(square.get("fill-opacity", "")) for square in squares]
+    assert depths[1] == 1
+    assert depths[0] < depths[2] < depths[1]
