@@ -23,6 +23,8 @@ MIN_SOLVABLE_SHARE = 0.3
 MAX_DRAWS_PER_HIT = 200
 JUDGE_SOLVABLE_AFTER = 100
 """Draws after which the places found are judged, and layouts of the wanted splits after which the solvable ones are."""
+JUDGE_OPEN_AFTER = 50
+"""Layouts of the wanted splits after which it is judged how many of them the solver's limit leaves open: dear ones."""
 JUDGE_DRAWS_AFTER = 2_000
 TRIAL_LAYOUTS = 200
 """Layouts of the wanted splits on which a remedy's solvable share is tried."""
@@ -93,6 +95,7 @@ def analysed(layout: Layout, limits: Limits) -> Analysis:
 def judge(tally: Tally, waiting: set[Quota], task: Task, effort: float) -> None:
     """Raise YieldError once the counts are large enough to say that the yield is too low."""
     _judge_solvable(tally, waiting, task, effort)
+    _judge_open(tally, task, effort)
     for quota in tally.hits:
         if quota in waiting:
             _judge_quota(tally, waiting, task, effort, quota)
@@ -120,6 +123,21 @@ def _judge_solvable(tally: Tally, waiting: set[Quota], task: Task, effort: float
         + (would or f"no single knob would do: change several, or {leaving}"),
         cell=cell,
         rate=share,
+    )
+
+
+def _judge_open(tally: Tally, task: Task, effort: float) -> None:
+    least = MIN_SOLVABLE_SHARE / effort
+    wanted = sum(tally.draws.values())
+    if wanted < JUDGE_OPEN_AFTER or 1 - tally.open / wanted >= least:
+        return
+    cell = cell_name(task.size)
+    raise YieldError(
+        f"{task}: the solver's limit leaves {tally.open} of {wanted} layouts open, so each instance is very dear; "
+        f"expected an answer for at least {least:.0%}; ask for fewer agents, fewer holes or another topology, or leave "
+        f"{cell} out ({cell}.data_ratio 0)",
+        cell=cell,
+        rate=1 - tally.open / wanted,
     )
 
 

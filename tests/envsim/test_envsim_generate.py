@@ -14,7 +14,8 @@ from envsim.lake.config import EnvConfig, cell_name
 from envsim.lake.environment import Lake
 from envsim.lake.generate import apportion, fill
 from envsim.lake.instance import make_instance
-from envsim.lake.solver import analyse
+from envsim.lake.layout import Kind
+from envsim.lake.solver import Limits, analyse
 
 LAKE = Lake()
 
@@ -154,3 +155,12 @@ def test_apportion_is_whole_and_within_one(weights: list[float], n: int) -> None
     counts = apportion(shares, n)
     assert sum(counts.values()) == n
     assert all(abs(counts[key] - share * n) < 1 + 1e-6 for key, share in shares.items())
+
+
+def test_layouts_that_the_limit_leaves_open_are_refused_soon() -> None:
+    quotas = {("training", True): 20, ("training", False): 0}
+    limits, maze = Limits(makespan=1, soc=1), Kind(topology="corridor")
+    with pytest.raises(YieldError, match=r"leaves \d+ of 50 layouts open.* fewer agents") as caught:
+        fill(stream("x"), 5, 4, holes=[11], quotas=quotas, kind=maze, limits=limits)
+    assert caught.value.cell == "5x5"
+    assert caught.value.rate < 0.3
