@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,10 @@ def result_of(
     }
     if isinstance(spec, SftSpec):
         shown = history_rows(attempt, SftMetrics)
-        first, last = _ends([row.loss for row in shown])
+        finite = [row.loss for row in shown if math.isfinite(row.loss)]
+        if not finite:
+            raise ValueError("the loss of no step is a finite number; the stage's model or its tasks are at fault")
+        first, last = _ends(finite)
         tokens = sum(row.tokens for row in shown)
         return SftResult(**common, loss_first=first, loss_last=last, answer_tokens=tokens)
     steps = history(attempt)

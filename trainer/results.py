@@ -91,7 +91,7 @@ class StageResult(JobResult):
 
 class SftResult(JobResult):
     """What a supervised stage came to. Losses are nats a token of the demonstrations, means over a fifth of the
-    steps."""
+    steps, those left out at which it was no finite number."""
 
     kind: Literal["sft"] = "sft"
     loss_first: float

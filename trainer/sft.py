@@ -136,6 +136,8 @@ def arguments(spec: SftSpec, output: Path) -> TrainingArguments:
         gradient_accumulation_steps=sft.batch // micro,
         train_sampling_strategy="sequential",
         remove_unused_columns=False,
+        # Else a loss that is no number is told of as the mean of those before it.
+        logging_nan_inf_filter=False,
     )
 
 

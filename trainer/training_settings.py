@@ -68,7 +68,7 @@ class SftTripwires(Frozen):
     loss_growth: float | None = Field(1.5, gt=1)
     """Mean loss over that of the best window that ended before this one began; one that is no number crosses it too."""
     gradient_norm_above: float | None = Field(100.0, gt=0)
-    """Before clipping. A model that is shown a format for the first time begins with norms of some tens."""
+    """Before clipping. Wider than for GRPO: what a model is shown may be far from what it says by itself."""
 
     @model_validator(mode="after")
     def _any_armed(self) -> Self:

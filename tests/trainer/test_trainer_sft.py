@@ -208,7 +208,7 @@ def test_a_supervised_stage_drains_and_goes_on_to_the_very_same_weights(
 def test_weights_lost_to_nan_trip_a_supervised_stage(
     make_sft: Callable[..., SftSpec], tiny: ModelRef, tmp_path: Path
 ) -> None:
-    spec = make_sft(learning_rate=1e30, max_grad_norm=0, tripwires={"window": 3})
+    spec = make_sft(learning_rate=1e30, max_grad_norm=0, tripwires={"window": 3, "gradient_norm_above": None})
     result = run_sft(spec, tmp_path / "000")
     assert result.tripped is not None
     assert (result.tripped.wire, result.tripped.figure) == ("loss_growth", None)

@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -195,7 +196,7 @@ def main() -> None:
             _answer(answers, {"pid": child.pid, "code": child.poll() or 0})
 
 
-def _forked(asked: dict[str, str], answers: int, children: dict[int, forking.Forked]) -> dict[str, str | int]:
+def _forked(asked: dict[str, Any], answers: int, children: dict[int, forking.Forked]) -> dict[str, str | int]:
     def work() -> int:
         os.close(answers)
         return worker.main(asked["arguments"])
