@@ -44,7 +44,8 @@ def smollm2(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     command = [str(vllm_python), "-m", "vllm.entrypoints.openai.api_server", "--model", resolve("smollm2").path]
     command += ["--served-model-name", "policy", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--max-model-len", "4096", "--generation-config", "vllm", "--chat-template", str(TEMPLATE)]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    # Eager: compiling takes longer than all that is asked here.
+    command += ["--enforce-eager", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     log = tmp_path_factory.mktemp("vllm") / "server.log"
     with log.open("w") as output:
