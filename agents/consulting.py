@@ -13,6 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from openai import OpenAIError
 
 from agents.schemas import Frozen
@@ -49,7 +50,7 @@ def consult(
     config: RunnableConfig | None = None,
 ) -> Consultation:
     """Let a role's model call ``tools`` up to ``max_calls`` times. Raises PolicyError if its back end fails."""
-    bound = model.bind_tools([*tools.values(), _ready()], tool_choice="required")
+    bound = model.bind_tools([described(tool) for tool in (*tools.values(), _ready())], tool_choice="required")
     bound = bound.bind(**_bound_length(model, max_new_tokens))
     conversation: list[BaseMessage] = convert_to_messages(list(messages))
     before, turns, tokens = len(log.calls), 0, 0
@@ -70,6 +71,15 @@ def consult(
             break
     conversation.append(HumanMessage(CLOSING))
     return Consultation(messages=conversation, turns=turns, tokens=tokens)
+
+
+def described(tool: StructuredTool) -> dict[str, Any]:
+    """A tool as servers are told of it: closed, which langchain leaves out, and strict. vLLM holds only the arguments of
+    a strict tool to their schema, and a small model fills the others with arguments of its own."""
+    told = convert_to_openai_tool(tool)
+    function = told["function"]
+    closed = {**function["parameters"], "additionalProperties": False}
+    return {**told, "function": {**function, "parameters": closed, "strict": True}}
 
 
 def _answered(

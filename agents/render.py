@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateSyntaxError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import BaseModel
 
@@ -58,14 +58,13 @@ def render_messages(role: RoleSpec, style: Style, inputs: Mapping[str, Any]) -> 
 
 
 def _messages(role: RoleSpec, style: Style, values: Mapping[str, Any]) -> list[Message]:
-    environment = _environment(tuple(role.prompt_directories(style)))
     messages = []
     prompt = asked_by(role)
     for kind, file in prompt.files:
         try:
-            text = environment.get_template(file).render(values).strip()
-        except TemplateNotFound as error:
-            raise ValueError(_not_found(role, style, file)) from error
+            text = _template(_text(role, style, file)).render(values).strip()
+        except DocumentError as error:
+            raise ValueError(f"prompt {style}/{file}: {error}") from error
         except RENDER_FAULTS as error:
             raise ValueError(f"prompt {style}/{file}: {error or type(error).__name__}") from error
         if text:
@@ -139,19 +138,24 @@ def _written_errors(role: RoleSpec, style: Style) -> list[str]:
 
 def _variables(role: RoleSpec, style: Style, file: str) -> set[str]:
     """The variables of a template. Raises DocumentError, TemplateSyntaxError and what the compiler raises."""
-    places = [folder / file for folder in role.prompt_directories(style)]
-    # A link that leads nowhere must not give way to the shipped template.
-    path = next((place for place in places if place.exists() or place.is_symlink()), None)
-    if path is None:
-        raise DocumentError(_not_found(role, style, file).removeprefix(f"prompt {style}/{file}: "))
-    text = read_text(path)
-    environment = _environment(tuple(role.prompt_directories(style)))
-    tree = environment.parse(text)
+    text = _text(role, style, file)
+    tree = _environment().parse(text)
     for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
         word = type(node).__name__.lower()
         raise TemplateSyntaxError(f"a prompt is one file, {word!r} is not supported; write the text here", node.lineno)
-    environment.compile(text)
+    _template(text)
     return meta.find_undeclared_variables(tree)
+
+
+def _text(role: RoleSpec, style: Style, file: str) -> str:
+    """A template's text. Raises DocumentError."""
+    folders = role.prompt_directories(style)
+    places = [folder / file for folder in folders]
+    # A link that leads nowhere must not give way to the shipped template.
+    path = next((place for place in places if place.exists() or place.is_symlink()), None)
+    if path is None:
+        raise DocumentError(f"no such file; write it in {' or '.join(str(folder) for folder in folders)}")
+    return read_text(path)
 
 
 def _rendered(roles: Mapping[str, RoleSpec], name: str, style: Style) -> list[str]:
@@ -194,12 +198,14 @@ def to_plain(value: Any) -> Any:
 
 
 @cache
-def _environment(directories: tuple[Path, ...]) -> SandboxedEnvironment:
-    environment = SandboxedEnvironment(
-        loader=FileSystemLoader([str(directory) for directory in directories]),
-        undefined=StrictUndefined,
-        autoescape=False,
-    )
+def _template(text: str) -> Template:
+    """The compiled template; a prompt is one file, so that its text is all there is to it."""
+    return _environment().from_string(text)
+
+
+@cache
+def _environment() -> SandboxedEnvironment:
+    environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     environment.filters["percent"] = percent
     environment.filters["percent5"] = percent5
     environment.filters["json"] = _json
@@ -216,8 +222,3 @@ def _clip(text: str, length: int = 300) -> str:
     flat = " ".join(text.split())
     half = (length - 5) // 2
     return flat if len(flat) <= length else f"{flat[:half]} ... {flat[-half:]}"
-
-
-def _not_found(role: RoleSpec, style: Style, file: str) -> str:
-    places = " or ".join(str(folder) for folder in dict.fromkeys(role.prompt_directories(style)))
-    return f"prompt {style}/{file}: no such file; write it in {places}"

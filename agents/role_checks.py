@@ -104,7 +104,7 @@ def _kind_errors(role: RoleSpec) -> list[str]:
 
 
 def _tool_errors(role: RoleSpec) -> list[str]:
-    errors = []
+    errors: list[str] = []
     named = [*(("tools", name) for name in role.tools), *(("tools_before", call.tool) for call in role.tools_before)]
     for field, name in named:
         if name not in known_tools():
@@ -134,7 +134,7 @@ def _tool_errors(role: RoleSpec) -> list[str]:
 
 
 def _argument_errors(role: RoleSpec) -> list[str]:
-    errors = []
+    errors: list[str] = []
     for call in role.tools_before:
         model = arguments_of(call.tool)
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -83,7 +83,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
             if where == "place.routes":
                 hint = "; a role does not route, code does by gates and critic: say where it stands by after and before"
             else:
-                hint = _misplaced(key, where) or suggest(key, _known_fields(model))
+                hint = (_misplaced(key, where) if model is RoleSpec else None) or suggest(key, _known_fields(model))
             lines.append(f"{where}: unknown key{hint}")
         elif fault["type"] == "missing":
             lines.append(f"{where}: missing, it must be given")
@@ -151,8 +151,13 @@ def _known_fields(model: type[BaseModel]) -> list[str]:
 
 def _misplaced(key: str, where: str) -> str | None:
     """Where a known key belongs that stands somewhere else."""
-    homes = {"limits": Limits, "place": Place, "prompt": PromptFiles, "model": ExternalModel}
-    home = next((name for name, part in homes.items() if key in part.model_fields and key not in ("name",)), None)
+    homes: dict[str, type[BaseModel]] = {
+        "limits": Limits,
+        "place": Place,
+        "prompt": PromptFiles,
+        "model": ExternalModel,
+    }
+    home = next((name for name, part in homes.items() if key in part.model_fields and key != "name"), None)
     if home is not None and not where.startswith(f"{home}."):
         return f"; it belongs under {home!r}"
     if key in RoleSpec.model_fields and where != key:
@@ -162,7 +167,7 @@ def _misplaced(key: str, where: str) -> str | None:
 
 def _path(loc: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     """A place in the file: what pydantic adds to say which arm of a union it tried is left out."""
-    tags = {"word", "mapping", *(part.model_fields["type"].annotation.__args__[0] for part in FIELD_TYPES)}  # type: ignore[union-attr]
+    tags = {"word", "mapping", *(get_args(part.model_fields["type"].annotation)[0] for part in FIELD_TYPES)}
     if model is not RoleSpec or loc[:1] not in (("output",), ("model",)):
         return [str(part) for part in loc]
     return [str(part) for place, part in enumerate(loc) if place not in (1, 3) or part not in tags]

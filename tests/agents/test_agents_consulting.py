@@ -14,7 +14,7 @@ from langchain_core.tools import StructuredTool
 from pydantic import Field
 
 from agents.chat import CheckpointChatModel
-from agents.consulting import CLOSING, READY, Consultation, consult
+from agents.consulting import CLOSING, READY, Consultation, consult, described
 from envsim.api import EnvsimError, Message
 from tools.log import Frozen, ToolLog, ToolResult, logged_tool
 
@@ -62,6 +62,14 @@ def test_results_come_back_in_order_and_the_role_says_when_it_is_ready() -> None
     assert (log.tokens(), log.rollouts()) == (6, 5)
     assert policy.calls[0]["max_new_tokens"] == 9
     assert 'double gave: {"twice":4}' in policy.calls[1]["prompts"][0][-1]["content"]
+
+
+def test_a_server_is_told_of_closed_and_strict_tools() -> None:
+    """Without both, vLLM 0.32 let SmolLM2 write arguments that no tool has until its answer was cut off."""
+    function = described(counter(ToolLog())["double"])["function"]
+    assert function["strict"] is True
+    assert function["parameters"]["additionalProperties"] is False
+    assert list(function["parameters"]["properties"]) == ["n"]
 
 
 def test_the_last_call_allowed_ends_the_loop() -> None:

@@ -1,4 +1,4 @@
-"""Roles on SmolLM2-135M behind a real server: the contract of asking, and tool calls within bounds before a word."""
+"""Roles behind real servers: the contract of asking on the seedling, tool calls within bounds on SmolLM2-135M."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from role_contract import CONFIG, LAKE, check
 from role_sets import HISTORIAN
 
 from agents.chat import chat_model, tool_model
-from agents.consulting import CLOSING, READY, consult
+from agents.consulting import CLOSING, consult
 from agents.rolespec import ExternalModel, RoleSpec
 from agents.structured import ask, output_schema
 from tools.context import ToolContext
@@ -32,21 +33,20 @@ pytestmark = pytest.mark.server
 TEMPLATE = Path(__file__).parent / "smollm2_tools.jinja"
 """SmolLM2's own template, and beside it what hermes-style tool calls need."""
 START_SECONDS = 420
-TOOLS = ("measure_config", "read_history", "compare_configs")
+TOOLS = ("measure_config", "read_history")
 
 
-@pytest.fixture(scope="module")
-def smollm2(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExternalModel]:
-    """The model behind a server of its own that can be made to call tools."""
+@contextmanager
+def served(python: Path, model: str, log: Path, *more: str) -> Iterator[ExternalModel]:
+    """A model behind a server of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [str(vllm_python), "-m", "vllm.entrypoints.openai.api_server", "--model", resolve("smollm2").path]
+    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
     command += ["--served-model-name", "policy", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--max-model-len", "4096", "--generation-config", "vllm", "--chat-template", str(TEMPLATE)]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    # Eager: compiling takes longer than all that is asked here.
+    command += ["--generation-config", "vllm", "--enforce-eager", *more]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    log = tmp_path_factory.mktemp("vllm") / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -66,6 +66,15 @@ def smollm2(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             os.killpg(process.pid, 9)
 
 
+@pytest.fixture(scope="module")
+def smollm2(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExternalModel]:
+    """SmolLM2-135M, which can be made to call tools."""
+    log = tmp_path_factory.mktemp("vllm") / "server.log"
+    tool_calling = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--chat-template", str(TEMPLATE))
+    with served(vllm_python, resolve("smollm2").path, log, "--max-model-len", "4096", *tool_calling) as model:
+        yield model
+
+
 def healthy(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
@@ -74,8 +83,9 @@ def healthy(port: int) -> bool:
         return False
 
 
-def test_a_real_server_keeps_the_contract(smollm2: ExternalModel) -> None:
-    check(lambda _: chat_model(smollm2, {}))
+def test_a_real_server_keeps_the_contract(vllm_python: Path, tmp_path: Path) -> None:
+    with served(vllm_python, resolve("seedling").path, tmp_path / "log", "--max-model-len", "1024") as seedling:
+        check(lambda _: chat_model(seedling, {}))
 
 
 def context(tmp_path: Path) -> ToolContext:
@@ -99,7 +109,9 @@ def context(tmp_path: Path) -> ToolContext:
     )
 
 
-ROLE = RoleSpec.model_validate(HISTORIAN | {"tools": TOOLS, "limits": {"max_tool_calls": 3}})
+ROLE = RoleSpec.model_validate(
+    HISTORIAN | {"tools": TOOLS, "limits": {"max_tool_calls": 2, "max_new_tokens": {"full": 64}}}
+)
 MESSAGES = [
     {"role": "system", "content": "You keep the history of a curriculum. Look at it with your tools, then judge it."},
     {"role": "user", "content": "How does the training go? Read the history and measure the configuration."},
@@ -108,7 +120,7 @@ MESSAGES = [
 
 def look(model: Any, log: ToolLog, tmp_path: Path, calls: int) -> list[Any]:
     tools = toolbox(TOOLS, context(tmp_path), log)
-    found = consult(model, MESSAGES, tools, log, max_calls=calls, max_new_tokens=160, most_characters=400)
+    found = consult(model, MESSAGES, tools, log, max_calls=calls, max_new_tokens=64, most_characters=400)
     assert 1 <= found.turns <= calls + 1
     assert found.tokens > 0
     return found.messages
@@ -120,9 +132,9 @@ def test_a_role_calls_tools_within_its_bounds_and_then_answers(
 ) -> None:
     log = ToolLog()
     model = tool_model(smollm2, {}) if way == "the server's own" else chat_model(smollm2, {})
-    messages = look(model, log, tmp_path, calls=3)
-    assert 1 <= len(log.calls) <= 3
-    assert {call.name for call in log.calls} <= {*TOOLS, READY, "unreadable"}
+    messages = look(model, log, tmp_path, calls=2)
+    assert 1 <= len(log.calls) <= 2
+    assert {call.name for call in log.calls} <= {*TOOLS, "nothing", "unreadable"}
     assert any(call.error is None for call in log.calls), log.calls
     # Every call has its answer, of bounded length, and the last word is the question for the note.
     asked = [call["id"] for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
