@@ -1,4 +1,4 @@
-"""The anchor curve of runs, as a table and as ``anchor.svg``: ``python docs/gates/anchor.py LABEL=RUN_DIRECTORY ...``."""
+"""``python docs/gates/anchor.py LABEL=RUN_DIRECTORY ...``: the anchor curve of runs, a table and ``anchor.svg``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ def main(pairs: list[str]) -> int:
         print("error: expected LABEL=RUN_DIRECTORY for each run", file=sys.stderr)
         return 2
     figure, axes = plt.subplots(figsize=(6, 3.2))
-    print(
-        "| run | checkpoint | start | "
-        + " | ".join(f"stage {n:03d}" for n in range(len(trained(_run(pairs[0]))) - 1))
-        + " |"
-    )
-    print("|---" * (2 + len(trained(_run(pairs[0])))) + "|")
+    stages = len(trained(_run(pairs[0]))) - 1
+    titles = ["run", "checkpoint", "start", *(f"stage {number:03d}" for number in range(stages))]
+    print(f"| {' | '.join(titles)} |")
+    print("|---" * len(titles) + "|")
     for pair in pairs:
         label, run = pair.split("=", 1)[0], _run(pair)
         for kind, values, style in (("trained", trained(run), "o--"), ("kept", current(run), "-")):
