@@ -2,8 +2,8 @@
 
 Good are a sober rule's proposals on evidence of planted weaknesses; bad are the adversaries', one that steps against
 the evidence (which is the critic's to see, not the gates'), and a sober one whose designer twice predicted that all is
-mastered. Nothing is chosen by whether it passes. Each proposal is generated, measured and probed once, by a policy whose
-skill is known, and then judged at every threshold. Exit codes: 0 done, 2 bad input.
+mastered. Nothing is chosen by whether it passes. Each proposal is generated, measured and probed once, with a policy
+whose skill is known, and then judged at every threshold. Exit codes: 0 done, 2 bad input.
 """
 
 from __future__ import annotations
@@ -117,9 +117,7 @@ def shares(hits: Sequence[tuple[str, bool]]) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m agents.gates", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--n", type=int, default=2, help="proposals of each kind and seed, four times as many good ones"
-    )
+    parser.add_argument("--n", type=int, default=2, help="proposals of a kind and seed, four times as many good ones")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--json", action="store_true", help="one JSON object in place of Markdown")
     args = parser.parse_args(argv)
