@@ -150,7 +150,12 @@ def designer(player: Player, cases: Cases) -> dict[str, Any]:
     tally, world = Tally(), cases.world
     knobs = world.environment.knobs(world.config)
     for number, one in enumerate(cases.planted):
-        inputs = {"evidence": one.evidence, "diagnosis": one.diagnosis, "gate_report": None, "conditions": []}
+        inputs: dict[str, Any] = {
+            "evidence": one.evidence,
+            "diagnosis": one.diagnosis,
+            "gate_report": None,
+            "conditions": [],
+        }
 
         def rule(one: Planted = one) -> Proposal:
             return teacher.propose(one.evidence, one.diagnosis, knobs, None, [])
