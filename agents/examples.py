@@ -10,10 +10,12 @@ from typing import Any
 
 from agents.schemas import (
     CellEvidence,
+    CellStatistics,
     Change,
     Critique,
     Diagnosis,
     Evidence,
+    FailureCluster,
     FailureExample,
     GateFinding,
     GateReport,
@@ -73,7 +75,14 @@ def _evidence(*, later: bool) -> dict[str, Any]:
         id="e1", instance="task", cell="cell1", outcome="fault", kind="typical", where="step 1", answer="answer"
     )
     past = HistoryEntry(
-        stage=1, designer="self", changes=["cell1.data_ratio up"], accepted=True, anchor_before=0.4, anchor_after=0.5
+        stage=1,
+        designer="self",
+        changes=["cell1.data_ratio up"],
+        accepted=True,
+        anchor_before=0.4,
+        anchor_after=0.5,
+        predicted=dict.fromkeys(CELLS, 50),
+        measured=dict.fromkeys(CELLS, 0.5),
     )
     training = TrainingEvidence(
         stage=1, n=96, knobs={"kind.one": 0.5, "kind.two": 0.5, "noise": 0.1}, success=0.9, progress=0.4
@@ -92,11 +101,37 @@ def _evidence(*, later: bool) -> dict[str, Any]:
         history=[past] if later else [],
         open_knobs={"kind.one": 0.5, "kind.two": 0.5, "noise": 0.1} if later else {},
         training=training if later else None,
+        statistics=[_statistics(cell) for cell in CELLS] if later else [],
+        clusters=[_cluster(failure)] if later else [],
     )
     data = whole.model_dump(mode="json")
     data |= {name: Keyed(data[name]) for name in ("outcomes", "anchor")}
     data["cells"] = [cell | {name: Keyed(cell[name]) for name in ("knobs", "outcomes")} for cell in data["cells"]]
     return data
+
+
+def _statistics(cell: str) -> CellStatistics:
+    return CellStatistics(
+        cell=cell,
+        agents=2,
+        n=40,
+        valid=0.5,
+        optimal=0.4,
+        regret=0.5,
+        tokens=20.0,
+        fault_step={"early": 20},
+        conflicts=0.1,
+        actions={"action": 1.0},
+        waits_needed=None,
+        waits_used=None,
+        waits_idle=None,
+    )
+
+
+def _cluster(failure: FailureExample) -> FailureCluster:
+    return FailureCluster(
+        id="c1", outcome="fault", phase="early", n=20, share=1.0, cells={"cell1": 20}, typical=failure, odd=None
+    )
 
 
 def _diagnosis() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,29 +135,39 @@ def analyst(player: Player, cases: Cases) -> dict[str, Any]:
     """``cause``: the planted cause is named; ``standings``: every cell's standing is right."""
     tally = Tally()
     for one in cases.planted:
-        answer = player.ask(tally, "failure_analyst", {"evidence": one.evidence}, lambda one=one: one.diagnosis)
-        found = answer.parsed
-        own = isinstance(found, Diagnosis) and not answer.fallback
-        tally.note("cause", own and found.dominant_fault in one.policy.weakness.outcomes)  # type: ignore[union-attr]
-        tally.note("standings", own and found.cells == one.diagnosis.cells)  # type: ignore[union-attr]
+        answer = player.ask(tally, "failure_analyst", {"evidence": one.evidence}, partial(getattr, one, "diagnosis"))
+        own = answer.parsed if isinstance(answer.parsed, Diagnosis) and not answer.fallback else None
+        tally.note("cause", own is not None and own.dominant_fault in one.policy.weakness.outcomes)
+        tally.note("standings", own is not None and own.cells == one.diagnosis.cells)
     return tally.summary()
 
 
 def designer(player: Player, cases: Cases) -> dict[str, Any]:
-    """``direction``: the planted knob is raised; ``gates``: the first proposal passes all of them."""
+    """``direction``: the planted knob is raised; ``gates``: the first proposal passes all of them.
+
+    ``gates (rule)`` is what the teacher's proposals on the same evidence come to: some policies leave little to pass.
+    """
     tally, world = Tally(), cases.world
     knobs = world.environment.knobs(world.config)
     for number, one in enumerate(cases.planted):
-        inputs = {"evidence": one.evidence, "diagnosis": one.diagnosis, "gate_report": None, "conditions": []}
+        inputs: dict[str, Any] = {
+            "evidence": one.evidence,
+            "diagnosis": one.diagnosis,
+            "gate_report": None,
+            "conditions": [],
+        }
 
         def rule(one: Planted = one) -> Proposal:
             return teacher.propose(one.evidence, one.diagnosis, knobs, None, [])
 
         answer = player.ask(tally, "config_designer", inputs, rule)
-        found = answer.parsed
-        own = isinstance(found, Proposal) and not answer.fallback
-        tally.note("direction", own and raises(found, one.wanted, knobs))  # type: ignore[arg-type]
-        tally.note("gates", own and judged(world, one.policy, found.changes, number).passed)  # type: ignore[union-attr]
+        own = answer.parsed if isinstance(answer.parsed, Proposal) and not answer.fallback else None
+        tally.note("direction", own is not None and raises(own, one.wanted, knobs))
+        passes = judged(world, one.policy, rule().changes, number).passed
+        tally.note("gates (rule)", passes)
+        if own is not None and own.changes != rule().changes:
+            passes = judged(world, one.policy, own.changes, number).passed
+        tally.note("gates", own is not None and passes)
     return tally.summary()
 
 

@@ -105,7 +105,8 @@ def parse_designer(spec: DesignerSpec) -> DesignerSettings:
     """The designer's settings. Raises ValueError in one line that names the key, its value and what was expected."""
     data: Mapping[str, Any] = _mapping(spec) if isinstance(spec, str) else spec
     if "entrypoint" in data:
-        return _validated(OwnSettings, data, "designer")
+        own: OwnSettings = _validated(OwnSettings, data, "designer")
+        return own
     name = data.get("name")
     if name is None:
         raise ValueError(f"designer: a mapping needs 'name' or 'entrypoint', got the keys {sorted(map(str, data))}")

@@ -35,7 +35,7 @@ def _statistics(evidence: Evidence) -> dict[str, Any]:
 
 
 def _faults(evidence: Evidence) -> dict[str, Any]:
-    nothing = {"top_fault": None, "outcomes": {}, "mean_first_fault_step": None}
+    nothing: dict[str, Any] = {"top_fault": None, "outcomes": {}, "mean_first_fault_step": None}
     statistics = [one.model_copy(update={"fault_step": {}, "conflicts": 0.0}) for one in evidence.statistics]
     return {"cells": _everywhere(evidence, lambda _: nothing), "outcomes": {}, "statistics": statistics}
 

@@ -1,8 +1,9 @@
 """``python -m agents.gates``: what share of good and of bad proposals each gate stops, at its default and beside it.
 
-Good are a sober rule's proposals on evidence of planted weaknesses and no change at all; bad are the adversaries'.
-Nothing is chosen by whether it passes. Each proposal is generated, measured and probed once, with a policy whose skill
-is known, and then judged at every threshold. Exit codes: 0 done, 2 bad input.
+Good are a sober rule's proposals on evidence of planted weaknesses; bad are the adversaries', one that steps against
+the evidence (which is the critic's to see, not the gates'), and a sober one whose designer twice predicted that all is
+mastered. Nothing is chosen by whether it passes. Each proposal is generated, measured and probed once, with a policy
+whose skill is known, and then judged at every threshold. Exit codes: 0 done, 2 bad input.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from agents.gates.context import GateContext, Prediction
 from agents.gates.runner import GateSettings, run_gates
 from envsim import registry
 
-GOOD = ("teacher", "fixed")
+GOOD = "teacher"
+FIXED = "fixed"
+"""No change at all: neither good nor bad."""
+OVERCONFIDENT = "overconfident"
 BAD = (
     "always_easiest",
     "always_impossible",
@@ -32,7 +36,9 @@ BAD = (
     "fake_wait",
     "json_garbage",
     "against the evidence",
+    OVERCONFIDENT,
 )
+KINDS = (*[GOOD] * 4, FIXED, *BAD)
 THRESHOLDS: dict[str, tuple[str, tuple[float, ...]]] = {
     "g1": ("min_solvable_share", (0.2, 0.3, 0.4)),
     "g2": ("min_effective", (0.4, 0.5, 0.6)),
@@ -50,32 +56,27 @@ THRESHOLDS: dict[str, tuple[str, tuple[float, ...]]] = {
 
 
 def draw_contexts(n: int, seed: int) -> list[tuple[str, GateContext]]:
-    """n good proposals and n bad ones, in turn over their kinds: who made each, and what the gates look at."""
+    """n proposals of every kind, and four times as many good ones: who made each, and what the gates look at."""
     environment = registry.get("lake")
     world = World.of(environment, held_out=True)
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x6A7E]))
     found = []
-    for number in range(n):
-        for kinds in (GOOD, BAD):
-            name = kinds[number % len(kinds)]
-            planted = draw_planted(world, rng)
-            try:
-                changes = bad_or_good(world, planted, name, rng).changes
-            except ProposalRejected as rejected:
-                context = GateContext(
-                    environment, world.config, world.initial.difficulty, world.initial, errors=rejected.errors
-                )
-            else:
-                context = facts(world, planted.policy, changes, number, beside_current=True)
-            found.append((name, replace(context, predictions=predictions(planted.evidence.cells, name in GOOD))))
+    for number in range(n * len(KINDS)):
+        name = KINDS[number % len(KINDS)]
+        planted = draw_planted(world, rng)
+        try:
+            changes = bad_or_good(world, planted, GOOD if name == OVERCONFIDENT else name, rng).changes
+        except ProposalRejected as rejected:
+            context = GateContext(
+                environment, world.config, world.initial.difficulty, world.initial, errors=rejected.errors
+            )
+        else:
+            context = facts(world, planted.policy, changes, number, beside_current=True)
+        if name == OVERCONFIDENT:
+            rates = {cell.cell: cell.valid for cell in planted.evidence.cells}
+            context = replace(context, predictions=[Prediction(dict.fromkeys(rates, 100), rates)] * 2)
+        found.append((name, context))
     return found
-
-
-def predictions(cells: Sequence[Any], good: bool) -> list[Prediction]:
-    """Two stages of a designer that expects what is measured, or that expects all to be mastered."""
-    measured = {cell.cell: cell.valid for cell in cells}
-    predicted = {cell: round(100 * valid) if good else 100 for cell, valid in measured.items()}
-    return [Prediction(predicted, measured)] * 2
 
 
 def at(setting: str, field: str, value: float) -> GateSettings:
@@ -86,55 +87,57 @@ def at(setting: str, field: str, value: float) -> GateSettings:
 
 
 def rows(contexts: Sequence[tuple[str, GateContext]]) -> Iterator[dict[str, Any]]:
-    """One row a gate, setting and value: the share that this gate stops, of all good, all bad and each kind of bad."""
+    """One row a gate, setting and value: the share that this gate stops, by kind and of all bad ones."""
     for setting, (field, values) in THRESHOLDS.items():
         gate = setting.split(" ", maxsplit=1)[0]
         default = getattr(getattr(GateSettings(), gate), field)
         for value in values:
-            stopped: dict[str, list[bool]] = defaultdict(list)
-            for name, context in contexts:
-                report = run_gates(context, at(setting, field, value))
-                hit = any(one.gate == gate.upper() and not one.passed for one in report.findings)
-                stopped[name].append(hit)
-                stopped["good" if name in GOOD else "bad"].append(hit)
-            shares = {name: sum(hits) / len(hits) for name, hits in stopped.items()}
-            yield {"gate": gate.upper(), "setting": field, "value": value, "default": value == default, **shares}
+            settings = at(setting, field, value)
+            hits = [(name, gate.upper() in failed(context, settings)) for name, context in contexts]
+            yield {"gate": gate.upper(), "setting": field, "value": value, "default": value == default, **shares(hits)}
 
 
 def together(contexts: Sequence[tuple[str, GateContext]]) -> dict[str, float]:
-    """The share that any gate stops at the defaults, by who proposed."""
-    stopped: dict[str, list[bool]] = defaultdict(list)
-    for name, context in contexts:
-        refused = not run_gates(context).passed
-        for key in (name, "good" if name in GOOD else "bad"):
-            stopped[key].append(refused)
-    return {name: sum(hits) / len(hits) for name, hits in stopped.items()}
+    """The share that any gate stops at the defaults, by kind and of all bad ones."""
+    return shares([(name, bool(failed(context, GateSettings()))) for name, context in contexts])
+
+
+def failed(context: GateContext, settings: GateSettings) -> set[str]:
+    return {one.gate for one in run_gates(context, settings).findings if not one.passed}
+
+
+def shares(hits: Sequence[tuple[str, bool]]) -> dict[str, float]:
+    groups: dict[str, list[bool]] = defaultdict(list)
+    for name, hit in hits:
+        groups[name].append(hit)
+        if name in BAD:
+            groups["bad"].append(hit)
+    return {name: sum(found) / len(found) for name, found in groups.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m agents.gates", description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=70, help="good proposals, and as many bad ones")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--n", type=int, default=2, help="proposals of a kind and seed, four times as many good ones")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--json", action="store_true", help="one JSON object in place of Markdown")
     args = parser.parse_args(argv)
-    if args.n < len(BAD):
-        print(f"error: --n {args.n}, expected at least {len(BAD)}, one for each kind of bad proposal", file=sys.stderr)
-        return 2
-    if args.seed < 0:
-        print(f"error: --seed {args.seed}, expected at least 0", file=sys.stderr)
-        return 2
-    contexts = draw_contexts(args.n, args.seed)
+    for name, value, least in (("n", args.n, 1), ("seeds", min(args.seeds), 0)):
+        if value < least:
+            print(f"error: --{name} {value}, expected at least {least}", file=sys.stderr)
+            return 2
+    contexts = [one for seed in args.seeds for one in draw_contexts(args.n, seed)]
     found, whole = list(rows(contexts)), together(contexts)
     if args.json:
         print(json.dumps({"rows": found, "together": whole}, indent=1))
         return 0
-    print("| gate | setting | value | stops of good | stops of bad | " + " | ".join(BAD) + " |")
-    print("|---" * (5 + len(BAD)) + "|")
+    columns = (GOOD, "bad", FIXED, *BAD)
+    print("| gate | setting | value | good | all bad | " + " | ".join(columns[2:]) + " |")
+    print("|---" * (3 + len(columns)) + "|")
     for one in found:
         value = f"**{one['value']:g}**" if one["default"] else f"{one['value']:g}"
-        shares = " | ".join(f"{one[name]:.0%}" for name in ("good", "bad", *BAD))
+        shares = " | ".join(f"{one[name]:.0%}" for name in columns)
         print(f"| {one['gate']} | {one['setting']} | {value} | {shares} |")
-    print("| all | defaults | | " + " | ".join(f"{whole[name]:.0%}" for name in ("good", "bad", *BAD)) + " |")
+    print("| all | defaults | | " + " | ".join(f"{whole[name]:.0%}" for name in columns) + " |")
     return 0
 
 

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agents import teacher
 from agents.bench import UNSEEN, role_scores
 from agents.bench.__main__ import main
+from agents.bench.planted import Cases, Player, bench_planted, draw_cases
+from agents.chat import CheckpointChatModel
 from agents.episodes import answer_text, draw_episode
 from agents.render import render_messages
 from agents.roles import load_roles
+from agents.schemas import Critique
 from agents.structured import output_schema
 from envsim import registry
 from envsim.api import Message
@@ -50,24 +54,24 @@ class Teacher:
 
 @pytest.mark.parametrize("constrained", [True, False])
 def test_answers_are_scored_under_the_schema_of_their_own_case(constrained: bool) -> None:
-    teacher, roles = Teacher(), load_roles()
-    scores = role_scores(teacher, LAKE, N, SEED, constrained=constrained)
-    assert sum(score["n"] for score in scores.values()) == N
-    assert all((score["valid"], score["agreement"]) == (1.0, 1.0) for score in scores.values())
-    for prompt, (role, ids, _) in teacher.cases.items():
+    asked, roles = Teacher(), load_roles()
+    found = role_scores(asked, LAKE, N, SEED, constrained=constrained)
+    assert sum(score["n"] for score in found.values()) == N
+    assert all((score["valid"], score["agreement"]) == (1.0, 1.0) for score in found.values())
+    for prompt, (role, ids, _) in asked.cases.items():
         expected = output_schema(
             roles[role].output_type, LAKE, LAKE.default_config(), style="compact", evidence_ids=ids
         )
-        assert teacher.schemas[prompt] == (expected if constrained else None)
+        assert asked.schemas[prompt] == (expected if constrained else None)
 
 
 def test_equal_schemas_are_decoded_together() -> None:
-    teacher = Teacher()
-    role_scores(teacher, LAKE, N, SEED, constrained=True)
-    analysts = {tuple(ids) for role, ids, _ in teacher.cases.values() if role == "failure_analyst"}
-    others = {role for role, _, _ in teacher.cases.values()} - {"failure_analyst"}
+    asked = Teacher()
+    role_scores(asked, LAKE, N, SEED, constrained=True)
+    analysts = {tuple(ids) for role, ids, _ in asked.cases.values() if role == "failure_analyst"}
+    others = {role for role, _, _ in asked.cases.values()} - {"failure_analyst"}
     assert len(analysts) > 1
-    assert len(teacher.sizes) == len(analysts) + len(others)
+    assert len(asked.sizes) == len(analysts) + len(others)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +91,69 @@ def test_bad_flags_are_one_line(flags: list[str], words: str, capsys: pytest.Cap
     assert main(flags) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+class Truthful:
+    """Answers every planted prompt by the rule, or by its opposite; keeps what it was asked."""
+
+    def __init__(self, cases: Cases, *, right: bool) -> None:
+        self.texts: dict[str, str] = {}
+        roles, knobs = load_roles(), LAKE.knobs(LAKE.default_config())
+        for one in cases.planted:
+            inputs: dict[str, Any] = {"evidence": one.evidence}
+            diagnosis = one.diagnosis
+            said = diagnosis if right else diagnosis.model_copy(update={"dominant_fault": "out_of_bounds"})
+            self.texts[json.dumps(render_messages(roles["failure_analyst"], "compact", inputs))] = answer_text(said)
+            inputs |= {"diagnosis": diagnosis, "gate_report": None, "conditions": []}
+            proposal = teacher.propose(one.evidence, diagnosis, knobs, None, [])
+            none = proposal.model_copy(update={"changes": []})
+            prompt = json.dumps(render_messages(roles["config_designer"], "compact", inputs))
+            self.texts[prompt] = answer_text(proposal if right else none)
+        for case in cases.judgements:
+            seen = {"evidence": case.planted.evidence, "proposal": case.proposal, "gate_report": case.report}
+            verdict = "approve" if (case.kind == "good") is right else "reject"
+            critique = Critique.model_validate({"reason": "", "verdict": verdict, "conditions": []})
+            self.texts[json.dumps(render_messages(roles["safety_critic"], "compact", seen))] = answer_text(critique)
+
+    def generate(self, prompts: Sequence[list[Message]], **_: Any) -> list[list[Completion]]:
+        return [
+            [Completion(text=self.texts.get(json.dumps(prompt), "?"), prompt_tokens=3, tokens=2, finish_reason="stop")]
+            for prompt in prompts
+        ]
+
+
+@pytest.fixture(scope="module")
+def cases() -> Cases:
+    return draw_cases(LAKE, 5, 1)
+
+
+def scores(cases: Cases, policy: Any) -> dict[str, Any]:
+    player = Player(CheckpointChatModel(policy=policy), LAKE, "compact", 512)
+    return bench_planted(player, cases)
+
+
+def test_planted_cases_are_balanced(cases: Cases) -> None:
+    assert len({one.policy.weakness.name for one in cases.planted}) == 5
+    assert [one.kind for one in cases.judgements] == ["good", "bad", "good", "bad", "good"]
+
+
+def test_the_truth_scores_all_and_its_opposite_nothing(cases: Cases) -> None:
+    found = scores(cases, Truthful(cases, right=True))
+    assert (found["failure_analyst"]["cause"], found["failure_analyst"]["standings"]) == (1.0, 1.0)
+    assert found["config_designer"]["direction"] == 1.0
+    assert (found["safety_critic"]["precision"], found["safety_critic"]["recall"]) == (1.0, 1.0)
+    assert all((one["repaired"], one["fallback"], one["output_tokens"]) == (0, 0, 2) for one in found.values())
+    wrong = scores(cases, Truthful(cases, right=False))
+    assert (wrong["failure_analyst"]["cause"], wrong["failure_analyst"]["standings"]) == (0.0, 1.0)
+    assert wrong["config_designer"]["direction"] == 0.0
+    assert (wrong["safety_critic"]["precision"], wrong["safety_critic"]["recall"]) == (0.0, 0.0)
+
+
+def test_what_the_rule_had_to_answer_is_not_the_models(cases: Cases) -> None:
+    mute = Truthful(cases, right=True)
+    mute.texts.clear()
+    found = scores(cases, mute)
+    for role, names in (("failure_analyst", ("cause",)), ("config_designer", ("direction", "gates"))):
+        assert found[role]["fallback"] == 1.0
+        assert all(found[role][name] == 0.0 for name in names)
+    assert found["safety_critic"]["recall"] == 0.0

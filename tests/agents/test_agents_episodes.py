@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from agents.bench import agreement, with_success
 from agents.changes import apply_changes
 from agents.checks import semantic_checks
 from agents.episodes import answer_text, draw_config, draw_episode, draw_evidence, episodes
+from agents.episodes.planted import World, draw_judgement, draw_planted, measured
+from agents.episodes.weaknesses import WEAKNESSES, Weakness, WeakPolicy
 from agents.render import render_messages
 from agents.roles import load_roles
 from agents.structured import output_schema, read_answer
@@ -28,8 +31,8 @@ def drawn(n: int, seed: int = 7) -> list[tuple[str, dict[str, object], object]]:
 
 
 def test_the_same_seed_gives_the_same_episodes() -> None:
-    assert list(episodes(LAKE, 20, 3)) == list(episodes(LAKE, 20, 3))
-    assert list(episodes(LAKE, 20, 3)) != list(episodes(LAKE, 20, 4))
+    assert list(episodes(LAKE, 20, 3, 0)) == list(episodes(LAKE, 20, 3, 0))
+    assert list(episodes(LAKE, 20, 3, 0)) != list(episodes(LAKE, 20, 4, 0))
 
 
 def test_every_answer_passes_the_parse_path_of_the_roles() -> None:
@@ -111,3 +114,75 @@ def test_the_critic_follows_the_gates_and_the_evidence() -> None:
         revised += answer.verdict == "revise"
     assert approved > 20
     assert revised > 20
+
+
+@cache
+def world() -> World:
+    """A few training tasks a cell, with the answers to each."""
+    return World.of(LAKE, held_out=False, a_cell=8, seed=3)
+
+
+def test_weak_answers_show_their_weakness_and_right_ones_are_right() -> None:
+    shown: Counter[str] = Counter()
+    for known in world().known:
+        assert known.right[1].valid
+        for weakness in WEAKNESSES:
+            if weakness.name in known.wrong:
+                text, verdict = known.wrong[weakness.name]
+                assert LAKE.score(known.instance, text) == verdict
+                assert verdict.outcome in weakness.outcomes
+                shown[weakness.name] += 1
+    assert min(shown[weakness.name] for weakness in WEAKNESSES) >= len(world().known) // 3
+
+
+@pytest.mark.parametrize("weakness", WEAKNESSES, ids=lambda weakness: weakness.name)
+def test_a_planted_weakness_rules_among_the_failures_of_its_policy(weakness: Weakness) -> None:
+    policy = WeakPolicy(weakness, dict.fromkeys(LAKE.cells(), 0.3))
+    seen = measured(world(), policy, np.random.default_rng(1))
+    failed = {outcome: n for outcome, n in seen.outcomes.items() if outcome not in ("optimal", "valid_suboptimal")}
+    assert sum(failed.get(outcome, 0) for outcome in weakness.outcomes) >= 0.7 * sum(failed.values())
+    strong = WeakPolicy(weakness, dict.fromkeys(LAKE.cells(), 1.0))
+    assert measured(world(), strong, np.random.default_rng(1)).macro_valid == 1.0
+
+
+def test_the_truth_of_planted_evidence_is_what_the_teacher_reads() -> None:
+    rng = np.random.default_rng(5)
+    knobs = LAKE.knobs(world().config)
+    for _ in range(10):
+        planted = draw_planted(world(), rng)
+        proposal = teacher.propose(planted.evidence, planted.diagnosis, knobs, None, [])
+        assert {change.path: change.op for change in proposal.changes}[planted.wanted] == "up"
+        mark = next(cell for cell in planted.evidence.cells if cell.cell == planted.mark)
+        assert mark.top_fault in planted.policy.weakness.outcomes
+
+
+def test_good_proposals_pass_the_gates_and_bad_ones_are_bad() -> None:
+    rng = np.random.default_rng(2)
+    good, *bad = (draw_judgement(world(), rng, good=number == 0) for number in range(5))
+    assert good.report.passed
+    assert (good.kind, good.name) == ("good", "teacher")
+    for one in bad:
+        standings = one.planted.diagnosis.cells
+        wrong = [
+            change
+            for change in one.proposal.changes
+            if change.path.endswith(".data_ratio")
+            and change.op == ("down" if standings[change.path.split(".")[0]] == "learnable" else "up")
+        ]
+        assert len(wrong) >= 2 if one.name == "against the evidence" else not one.report.passed
+
+
+def test_the_stream_holds_as_many_planted_episodes_as_asked_for() -> None:
+    invented = list(episodes(LAKE, 6, 3, planted=0.0))
+    half = list(episodes(LAKE, 12, 3, planted=0.5))
+    assert half[::2] == invented
+    assert half == list(episodes(LAKE, 12, 3, planted=0.5))
+    assert {row["role"] for row in half[1::2]} == {"failure_analyst", "config_designer", "safety_critic"}
+    config = LAKE.default_config()
+    for row in half[1::2]:
+        role = ROLES[row["role"]]
+        schema = output_schema(role.output_type, LAKE, config, style="compact")
+        validate = semantic_checks(LAKE, config, style="compact")
+        found, errors = read_answer(row["answer"], schema, role.output_type, validate)
+        assert found is not None
+        assert errors == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -12,7 +13,8 @@ from agents_fakes import SkillPolicy, evidence_of
 from agents import teacher
 from agents.changes import apply_changes
 from agents.designers import ADVERSARIES, DESIGNERS, DesignContext, ProposalRejected, get_designer
-from agents.gates import GateContext, GateSettings, Prediction, run_gates
+from agents.gates import NOT_ENFORCED, GateContext, GateSettings, Prediction, run_gates
+from agents.gates.__main__ import BAD, FIXED, GOOD, THRESHOLDS, draw_contexts, main, rows, together
 from agents.gates.g4_hopeless import G4Settings
 from agents.gates.g8_calibration import brier
 from agents.schemas import Change, GateReport
@@ -334,3 +336,43 @@ def test_the_teacher_heeds_conditions() -> None:
     bound = get_designer("teacher").propose(design_context(WEAK, conditions=asked))
     assert Change(path="3x3.data_ratio", op="up") in free.changes
     assert Change(path="3x3.data_ratio", op="down") in bound.changes
+
+
+@pytest.mark.parametrize("word", [False, "off", {"enabled": False}])
+def test_gates_that_are_off_tell_and_stop_nothing(word: Any) -> None:
+    settings = GateSettings.model_validate(word)
+    report = examine("always_easiest", STRONG, settings)
+    assert (report.passed, report.enforced) == (True, False)
+    told = {one.gate for one in report.findings if one.reason.startswith(NOT_ENFORCED)}
+    assert told == failed(examine("always_easiest", STRONG, GateSettings.model_validate("on")))
+
+
+@pytest.mark.parametrize("adversary", ["fake_wait", "json_garbage"])
+def test_what_cannot_be_generated_is_refused_even_without_gates(adversary: str) -> None:
+    assert failed(examine(adversary, STRONG, GateSettings(enabled=False))) == {"G1"}
+
+
+def test_gates_that_are_on_leave_no_trace_in_settings_and_reports() -> None:
+    assert "enabled" not in GateSettings().model_dump()
+    assert "enforced" not in examine("fixed", STRONG, GateSettings()).model_dump()
+
+
+def test_the_shares_that_gates_stop_rise_as_they_tighten() -> None:
+    contexts = draw_contexts(1, 3)
+    assert Counter(name for name, _ in contexts) == {GOOD: 4, FIXED: 1, **dict.fromkeys(BAD, 1)}
+    found = list(rows(contexts))
+    assert sum(one["default"] for one in found) == len(THRESHOLDS)
+    own = {"oscillate": "G6", "single_cell": "G6", "fake_wait": "G1", "json_garbage": "G1", "overconfident": "G8"}
+    for name, gate in own.items():
+        assert max(one[name] for one in found if one["gate"] == gate and one["default"]) == 1.0, name
+    for setting in ("max_distance", "max_trivial"):
+        stopped = [one["bad"] for one in found if one["setting"] == setting]
+        assert stopped == sorted(stopped, reverse=True)
+    whole = together(contexts)
+    assert whole[GOOD] < whole["bad"]
+
+
+@pytest.mark.parametrize("flags", [["--n", "0"], ["--seeds", "1", "-1"]])
+def test_bad_flags_are_refused_in_one_line(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(flags) == 2
+    assert capsys.readouterr().err.startswith(f"error: {flags[0]} ")

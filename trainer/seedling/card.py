@@ -1,8 +1,8 @@
 """The seedling's card: what it is, how it was made, and what it can do, measured.
 
 ``python -m trainer.seedling.card --roles ROLES.json --sweep SWEEP.json --out FILE`` measures validity by map size and
-number of agents and writes Markdown; the two JSON files come from ``python -m agents.bench --random`` and
-``python -m trainer.seedling.sweep``.
+number of agents and writes Markdown; the two JSON files come from
+``python -m agents.bench --random --drawn 200 --json`` and ``python -m trainer.seedling.sweep``.
 """
 
 from __future__ import annotations
@@ -84,20 +84,22 @@ def render(
     lines += [
         "",
         "## Roles",
-        "`python -m agents.bench --random`: share of valid answers, and agreement with the rule that it learnt from.",
+        "`python -m agents.bench --random --drawn 200 --json`: share of valid answers, and agreement with the rule that"
+        " it learnt from.",
         "",
     ]
     lines += [
         "| role | valid, constrained | agreement | valid, unconstrained | random weights: valid | agreement |",
         "|---" * 6 + "|",
     ]
-    for role, score in roles["model"]["constrained"].items():
-        free, chance = roles["model"]["unconstrained"][role], roles["random_weights"]["constrained"][role]
+    own, by_chance = roles[next(iter(roles))], roles["random weights"]
+    for role, score in own["constrained"].items():
+        free, chance = own["unconstrained"][role], by_chance["constrained"][role]
         lines.append(
             f"| {role} | {score['valid']:.2f} | {score['agreement']:.2f} | {free['valid']:.2f} "
             f"| {chance['valid']:.2f} | {chance['agreement']:.2f} |"
         )
-    ours, chance = roles["model"]["direction"], roles["random_weights"]["direction"]
+    ours, chance = own["direction"], by_chance["direction"]
     lines += [
         "",
         "Direction: one cell's evidence turns from hopeless to learnable, all else equal; the proposed step on its data"
