@@ -110,8 +110,8 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]], *, at: At | Non
     seconds = summary["time"]
     whole = sum(seconds.values())
     now = time.time()
-    live = at is not None
-    how = "running" if live else summary["how"]
+    how = "running" if at is not None else summary["how"]
+    live = how == "running"
     script = (Path(__file__).parent / "report.js.j2").read_text(encoding="utf-8").strip()
     return (
         templates()

@@ -62,6 +62,7 @@ def turns(stage: dict[str, Any], summary: dict[str, Any]) -> list[dict[str, Any]
     said: list[dict[str, Any]] = []
     if stage["diagnosis"]:
         said.append(turn("failure_analyst", stage["diagnosis"], seconds))
+    said += [turn(name, answer, seconds) for name, answer in stage["others"].items()]
     for number, review in enumerate(stage["rounds"], start=1):
         note = f"proposal {number} of {len(stage['rounds'])}" if len(stage["rounds"]) > 1 else ""
         said.append(turn("config_designer", review["proposal"], seconds) | {"note": note})
@@ -208,7 +209,7 @@ def now_card(at: At | None, now: float) -> dict[str, Any] | None:
 def provenance(summary: dict[str, Any]) -> dict[str, Any]:
     """Where every number came from: hashes, seed, versions, and the processes that worked on the run."""
     identity = summary["identity"]
-    last = next((one.provenance for one in reversed(summary["sessions"]) if one.provenance), {})
+    last: dict[str, Any] = next((one.provenance for one in reversed(summary["sessions"]) if one.provenance), {})
     return {
         "facts": [
             ("environment", identity["settings"]["environment"]),

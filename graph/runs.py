@@ -49,11 +49,11 @@ def parser() -> argparse.ArgumentParser:
     pruning.add_argument("--delete", action="store_true", help="delete it; without this nothing is touched")
     for command in (flags, listing, pruning):
         # A default of a subcommand would hide what was given before it.
-        default = RUNS if command is flags else argparse.SUPPRESS
-        command.add_argument("--directory", type=Path, default=default, metavar="DIR", help="(default: runs)")
+        place = RUNS if command is flags else argparse.SUPPRESS
+        command.add_argument("--directory", type=Path, default=place, metavar="DIR", help="(default: runs)")
     for command in (flags, listing, showing, comparing, pruning):
-        default = False if command is flags else argparse.SUPPRESS
-        command.add_argument("--json", action="store_true", default=default, help="one JSON value instead of tables")
+        tables = False if command is flags else argparse.SUPPRESS
+        command.add_argument("--json", action="store_true", default=tables, help="one JSON value instead of tables")
     return flags
 
 

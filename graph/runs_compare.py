@@ -86,7 +86,9 @@ def compare_runs(first: Path, second: Path) -> Compared:
     if all(pair.refused for pair in pairs):
         why = "; ".join(f"{pair.name}: {pair.refused}" for pair in pairs) or "neither has answered a set yet"
         raise SettingsError(f"{first} and {second} have nothing to compare: {why}")
-    return Compared(a=a, b=b, settings=differences(*identities), notes=notes, same_start=same_start, sets=pairs)
+    return Compared(
+        a=a, b=b, settings=differences(identities[0], identities[1]), notes=notes, same_start=same_start, sets=pairs
+    )
 
 
 def set_pair(first: Path, second: Path, a: Found, b: Found, name: str) -> SetPair | None:

@@ -185,7 +185,7 @@ def tokens_of(run: RunDir, decided: int) -> int:
         try:
             said = conversation(run, stage)
         except DocumentError:
-            said = {"diagnosis": None, "trainer": None, "rounds": []}
+            said = {"diagnosis": None, "trainer": None, "others": {}, "rounds": []}
         training = {"generated_tokens": stage_result(run, stage).generated_tokens}
         stages.append({"training": training, **said})
     return sum(token_table(run, stages).values())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from envsim.api import Environment
 from envsim.documents import DocumentError
 from graph import layout
 from graph.report_state import sessions, standing
-from graph.rundir import RunDir
+from graph.rundir import MADE_FROM, RunDir
 from graph.timing import total
 from graph.trace_spans import from_events
 from graph.training import stage_result
@@ -20,6 +21,8 @@ from trainer.stage import StageError
 REPLAYS_SOLVED = 6
 REPLAYS_OPEN = 2
 ANSWER_SHOWN = 400
+SHIPPED = ("failure_analyst", "trainer")
+"""Roles whose answers have a place of their own in a summary."""
 
 
 def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -> dict[str, Any]:
@@ -70,8 +73,17 @@ def conversation(run: RunDir, stage: int) -> dict[str, Any]:
     return {
         "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
         "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),
+        "others": other_answers(run, stage),
         "rounds": rounds(run, stage),
     }
+
+
+def other_answers(run: RunDir, stage: int) -> dict[str, dict[str, Any]]:
+    """What roles of the run's own said, by name."""
+    names = (path.stem for path in sorted(run.path(layout.in_stage(stage, "answers")).glob("*.json")))
+    own = [name for name in names if name not in SHIPPED and "." not in name and name != Path(MADE_FROM).stem]
+    found = {name: answer(run, layout.in_stage(stage, f"answers/{name}.json")) for name in own}
+    return {name: said for name, said in found.items() if said is not None}
 
 
 def final_result(run: RunDir) -> dict[str, Any] | None:
@@ -115,7 +127,8 @@ def rounds(run: RunDir, stage: int) -> list[dict[str, Any]]:
 def answers(stage: dict[str, Any]) -> list[dict[str, Any]]:
     """All role answers of a stage summary."""
     reviewed = [one for found in stage["rounds"] for one in (found["proposal"], found["critique"])]
-    return [one for one in (stage["diagnosis"], *reviewed, stage["trainer"]) if one is not None]
+    told = (stage["diagnosis"], *stage["others"].values(), *reviewed, stage["trainer"])
+    return [one for one in told if one is not None]
 
 
 def answer(run: RunDir, name: str) -> dict[str, Any] | None:

@@ -112,7 +112,8 @@ def line(span: Span, depth: int, longest: float) -> str:
     name = span.name if span.kind != "run" else f"{datetime.fromtimestamp(span.started, UTC):%Y-%m-%d %H:%M:%S} UTC"
     took = "no end " if span.seconds is None else f"{span.seconds:.3f} s"
     left = f"{'  ' * depth}{name}"
-    bar = "" if span.kind == "run" or (span.seconds or 0.0) < SHORT else "█" * round(BAR * span.seconds / longest)
+    seconds = span.seconds or 0.0
+    bar = "" if span.kind == "run" or seconds < SHORT else "█" * round(BAR * seconds / longest)
     words = [f"[{COLOURS[span.kind]}]{escape(left):<34}[/] {took:>12} [blue]{bar:<{BAR}}[/]"]
     if span.kind == "model" and span.model:
         words.append(escape(span.model))

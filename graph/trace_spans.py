@@ -91,9 +91,8 @@ def with_stages(spans: Sequence[Span]) -> list[Span]:
     for span in spans:
         above = known.get(span.parent or "")
         if above is not None and above.kind != "run":
-            inherited = {"stage": above.stage} if span.stage is None else {}
-            inherited |= {"role": above.role} if span.role is None else {}
-            known[span.id] = span.model_copy(update=inherited)
+            stage = above.stage if span.stage is None else span.stage
+            known[span.id] = span.model_copy(update={"stage": stage, "role": span.role or above.role})
         else:
             known[span.id] = span
     return list(known.values())

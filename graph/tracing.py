@@ -35,7 +35,9 @@ TEXT_SHOWN = 8000
 ERROR_SHOWN = 500
 STEP = "step"
 """The tag of a part of a node that is a span of its own."""
-LEFT = {"GraphInterrupt": "waits", "Stopped": "drained", "GraphDrained": "drained", "CancelledError": "drained"}
+LEFT = {"GraphInterrupt": "waits"} | dict.fromkeys(
+    ("Stopped", "StageCancelled", "LaunchStopped", "GraphDrained", "CancelledError"), "drained"
+)
 """Exceptions by which LangGraph leaves a span that has not failed."""
 KINDS = {"chat_model": "model", "llm": "model", "tool": "tool"}
 
@@ -89,7 +91,7 @@ class JsonlTracer(BaseTracer):
             return
         ended = run.end_time or run.start_time
         message = last_message(run) if kind == "model" else {}
-        usage = message.get("usage_metadata") or {}
+        usage = message.get("usage_metadata") or {"output_tokens": tool_tokens(run, kind)}
         self._write(
             {
                 "record": "end",
@@ -207,6 +209,17 @@ def answered(run: Run, kind: str, message: dict[str, Any]) -> str | None:
         output = (run.outputs or {}).get("output")
         return _content(getattr(output, "content", output))
     return None
+
+
+def tool_tokens(run: Run, kind: str) -> int | None:
+    """Tokens that a tool says it generated."""
+    output = (run.outputs or {}).get("output") if kind == "tool" else None
+    try:
+        found = json.loads(_content(getattr(output, "content", output)))
+    except json.JSONDecodeError:
+        return None
+    tokens = found.get("generated_tokens") if isinstance(found, dict) else None
+    return tokens if isinstance(tokens, int) else None
 
 
 def last_message(run: Run) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_a_run_leaves_readable_files_and_one_page(straight: tuple[Path, Path]) -
     for name in ("config", "evidence", "diagnosis", "proposal", "gates", "critique", "budget", "decision", "result"):
         assert run.exists(f"stages/001/{name}.json"), name
     page = (root / "report/index.html").read_text()
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
     spent = [event["seconds"] for event in run.events() if event["event"] == "time"][-1]
     assert spent["other"] <= 0.10 * sum(spent.values()), spent
 

@@ -78,6 +78,7 @@ def summary() -> dict[str, Any]:
         },
         "diagnosis": answer(summary=HOSTILE, dominant_fault="odd", cells={"a": "learnable"}),
         "trainer": answer(steps=4, learning_rate_scale=1.0, reason=HOSTILE),
+        "others": {"cost_auditor": answer(verdict="approve", reason="cheap enough", conditions=[])},
         "rounds": [
             {
                 "proposal": answer(rationale=HOSTILE, changes=[{"path": "a.data_ratio", "op": "set", "value": 1}]),
@@ -153,7 +154,16 @@ def test_a_replay_holds_the_film_of_each_answer() -> None:
 
 def test_the_page_shows_scores_decisions_and_fallbacks() -> None:
     page = render(summary(), [])
-    for text in ("From 40.0 % to 50.0 % valid plans in 2 stages", "kept", "champion", "rule", "+10.0", "fail"):
+    for text in (
+        "cost auditor",
+        "cheap enough",
+        "From 40.0 % to 50.0 % valid plans in 2 stages",
+        "kept",
+        "champion",
+        "rule",
+        "+10.0",
+        "fail",
+    ):
         assert text in page, text
 
 
@@ -237,6 +247,7 @@ def test_a_page_of_a_run_at_work_loads_itself_again_and_another_does_not() -> No
     assert "data-reload" in live
     assert "3 of 9 · reward 0.5" in live
     assert "at work" in live
+    assert "data-reload" in render({**summary(), "how": "running"}, []), "between two nodes too"
     assert "data-reload" not in still
     assert "refresh" not in still
 

@@ -35,14 +35,14 @@ from graph.trace_spans import Span, from_events, from_trace, timeline, where_tim
 from graph.tracing import ERROR_SHOWN, TEXT_SHOWN, TRACE_FILE, Content, JsonlTracer, content_wanted, step
 
 SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 240
+PATIENCE = 600
 SECRET = "the question"
 
 
 @tool
 def look(where: str) -> str:
     """Look somewhere."""
-    return f"seen {where}"
+    return json.dumps({"seen": where, "generated_tokens": 5})
 
 
 def traced(
@@ -95,7 +95,8 @@ def test_a_trace_holds_nodes_steps_models_and_tools_with_their_parents(tmp_path:
     assert (model.stage, model.role, model.input_tokens, model.output_tokens) == (3, "failure_analyst", 7, 2)
     assert model.finish_reason == "length"
     assert SECRET in str(model.input)
-    assert (model.output, spans["tool"].output) == ("the answer", "seen there")
+    assert (model.output, spans["tool"].output) == ("the answer", '{"seen": "there", "generated_tokens": 5}')
+    assert spans["tool"].output_tokens == 5
     assert spans["tool"].input == '{"where": "there"}'
     assert all(span.seconds is not None and span.session == "one" for span in spans.values())
     assert spans["node"].seconds >= spans["model"].seconds  # type: ignore[operator]
@@ -144,7 +145,7 @@ def test_a_trace_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
 
 def test_a_step_is_nothing_where_nobody_listens() -> None:
     with step("roles"):
-        assert look.invoke({"where": "here"}) == "seen here"
+        assert look.invoke({"where": "here"}) == '{"seen": "here", "generated_tokens": 5}'
 
 
 def test_sessions_append_and_a_torn_line_takes_none_with_it(tmp_path: Path) -> None:
