@@ -21,7 +21,7 @@ from graph.study.rows import read_rows
 pytestmark = pytest.mark.loop
 
 SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 280
+PATIENCE = 600
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def plan(tmp_path: Path, profile: Path) -> Path:
         "seeds": {"n": 1},
         "primary": {"treatment": "teacher", "control": "fixed"},
     }
-    path.write_text(yaml.safe_dump(data))
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
     return path
 
 
