@@ -131,8 +131,12 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
     assert "2 runs in" in finish(start(plan, directory))
     assert {path: path.stat().st_mtime_ns for path in (directory / "runs").rglob("*")} == before
 
-    plan.write_text(plan.read_text().replace("tiny study work", "tiny study fail"))
+    plan.write_text(plan.read_text().replace("token_budget: 1100", "token_budget: 1200"))
     assert "belongs to the plan" in finish(start(plan, directory), code=2)
+    # Without its rows too, a run is not taken for one of another plan.
+    rows.unlink()
+    said = finish(start(plan, directory), code=1)
+    assert "holds another run: settings.token_budget (was 1100, now 1200)" in said
 
 
 def test_a_run_that_fails_is_told_and_tried_again(plan: Path, tmp_path: Path) -> None:
