@@ -9,17 +9,18 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from graph.exits import Exit
-from graph.rundir import LOCK_FILE, RUN_FILE
-from graph.settings import RunSettings, SettingsError
+from graph.rundir import LOCK_FILE, RUN_FILE, stored_identity
+from graph.settings import RunSettings, SettingsError, differences
 from graph.study.observe import UnfinishedRun, finished, observe
 from graph.study.plan import Loaded
 from graph.study.rows import Row, append_row, macro_of
@@ -40,6 +41,8 @@ class Study:
     """One directory in which a plan is carried out."""
 
     loaded: Loaded
+    identities: Mapping[str, dict[str, Any]]
+    """Of each arm, what decides what its runs compute, as it stands in their run.yaml but for the seed."""
     directory: Path
     code: str
     launcher: Launcher
@@ -153,6 +156,7 @@ def settings_file(study: Study, arm: str) -> Path:
 def finish(study: Study, arm: str, seed: int) -> Row:
     """The row of one run, which is started, resumed, or only read. Raises LaunchError or UnfinishedRun."""
     place = study.place(arm, seed).absolute()
+    refuse_other(study, place, arm, seed)
     try:
         champion = finished(place)
     except UnfinishedRun:
@@ -166,6 +170,16 @@ def finish(study: Study, arm: str, seed: int) -> Row:
         benchmark = (start, start if champion is None else benchmark_of(study, arm, str(champion), beside))
     code = "+".join(codes(place)) or study.code
     return observe(place, plan=study.loaded.hash, code=code, arm=arm, benchmark=benchmark)
+
+
+def refuse_other(study: Study, place: Path, arm: str, seed: int) -> None:
+    """A run that is there must be the one of this arm and seed. Raises UnfinishedRun."""
+    if not (place / RUN_FILE).is_file():
+        return
+    identity = study.identities[arm]
+    wanted = {**identity, "settings": {**identity["settings"], "seed": seed}}
+    if changed := differences(stored_identity(place), wanted):
+        raise UnfinishedRun(f"{place} holds another run: {'; '.join(changed)}; name another --directory")
 
 
 def persist(study: Study, task: Task | Callable[[], Task], before: Callable[[], None] = lambda: None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from graph.exits import Exit
 from graph.run import Parser
@@ -19,8 +19,10 @@ from graph.study.provenance import code_version, confirm
 from graph.study.rows import Row, merge, one_start, read_rows
 from graph.study.table import write_tables
 from trainer.launch.contract import Launcher, Resources
+from trainer.launch.local import LocalLauncher
 from trainer.launch.places import launcher
 from trainer.launch.settings import LaunchSettings, RaySettings
+from trainer.processes import GRACE_SECONDS
 
 Kind = Literal["development", "confirming"]
 
@@ -59,7 +61,7 @@ def study(arguments: Sequence[str]) -> int:
     loaded = load_plan(options.plan)
     kind: Kind = "confirming" if options.confirm else "development"
     wanted = chosen(loaded, kind, options.seeds, options.arms)
-    check_runs(loaded)
+    identities = check_runs(loaded)
     directory = options.directory or Path("runs") / f"study-{loaded.plan.name}"
     if options.dry_run:
         rows = read_rows(directory / ROWS, loaded.hash)
@@ -71,14 +73,21 @@ def study(arguments: Sequence[str]) -> int:
             tell(f"{merged} rows of other machines were added")
         if options.confirm and not options.report:
             confirm(loaded, code)
-        one = begin(options, loaded, directory, code)
+        one = begin(options, loaded, identities, directory, code)
         return work_through(one, [] if options.report else wanted, options.parallel, wanted)
 
 
-def begin(options: argparse.Namespace, loaded: Loaded, directory: Path, code: str) -> Study:
+def begin(
+    options: argparse.Namespace,
+    loaded: Loaded,
+    identities: Mapping[str, dict[str, Any]],
+    directory: Path,
+    code: str,
+) -> Study:
     """A plan in a directory, with the place that the flags name. Raises LaunchError."""
     return Study(
         loaded=loaded,
+        identities=identities,
         directory=directory,
         code=code,
         launcher=place_of(options.ray),
@@ -137,20 +146,25 @@ def chosen(
     return [(arm, seed) for arm, seed in jobs if arms is None or arm in arms]
 
 
-def check_runs(loaded: Loaded) -> None:
-    """Every arm must be a run that could start. Raises SettingsError."""
+def check_runs(loaded: Loaded) -> dict[str, dict[str, Any]]:
+    """Every arm must be a run that could start; returns what decides what each computes. Raises SettingsError."""
     from graph.prepare import prepare  # noqa: PLC0415  imports torch, which takes seconds
 
+    found = {}
     for arm, settings in loaded.arms.items():
         try:
-            prepare(settings)
+            found[arm] = prepare(settings).identity
         except SettingsError as error:
             raise SettingsError(f"{loaded.path}: arms.{arm}: {error}") from error
+    return found
 
 
 def place_of(ray: str | None) -> Launcher:
     """This machine, or a cluster. Raises LaunchError."""
-    return launcher(None if ray is None else LaunchSettings(where="ray", ray=RaySettings(address=ray)))
+    if ray is None:
+        # The leash of a run must outlive what it ends.
+        return LocalLauncher(3 * GRACE_SECONDS)
+    return launcher(LaunchSettings(where="ray", ray=RaySettings(address=ray)))
 
 
 def describe(loaded: Loaded, wanted: Sequence[tuple[str, int]], rows: Sequence[Row]) -> None:

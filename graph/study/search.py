@@ -80,15 +80,15 @@ def pilot(arguments: Sequence[str]) -> int:
     directory = options.directory or Path("runs") / f"study-{base.plan.name}"
     with locked(directory):
         made = Made(base, directory, base.plan.search)
-        check_runs(made.searched)
         code = code_version()
-        halving = begin(options, made.searched, directory / "search", code)
+        halving = begin(options, made.searched, check_runs(made.searched), directory / "search", code)
         with_signals(halving)
         best = halved(halving, made.search, list(made.candidates), options.parallel)
         if isinstance(best, Exit):
             return best
         tell(f"oracle: {best}, {made.candidates[best]}")
-        final = begin(options, made.compared(best), directory / "oracle", code)
+        compared = made.compared(best)
+        final = begin(options, compared, check_runs(compared), directory / "oracle", code)
         with locked(final.directory):
             jobs = [(arm, seed) for seed in made.fresh_seeds() for arm in (ORACLE, CHANCE)]
             exit_code = work_through(final, jobs, options.parallel, jobs)
@@ -135,7 +135,7 @@ class Made:
         return self._plan("oracle", arms, Contrast(treatment=ORACLE, control=CHANCE))
 
     def _plan(self, name: str, arms: dict[str, dict[str, Any]], primary: Contrast | None) -> Loaded:
-        own = {"primary": primary, "secondary": [], "fewer": {}, "equal": False}
+        own: dict[str, Any] = {"primary": primary, "secondary": [], "fewer": {}, "equal": False}
         plan = self.base.plan.model_copy(update={"name": f"{self.base.plan.name}-{name}", "arms": arms, **own})
         return resolved(plan, self.base.path, self.base.files)
 

@@ -21,7 +21,7 @@ from graph.study.rows import read_rows
 pytestmark = pytest.mark.loop
 
 SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 280
+PATIENCE = 600
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def plan(tmp_path: Path, profile: Path) -> Path:
         "seeds": {"n": 1},
         "primary": {"treatment": "teacher", "control": "fixed"},
     }
-    path.write_text(yaml.safe_dump(data))
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
     return path
 
 
@@ -131,8 +131,12 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
     assert "2 runs in" in finish(start(plan, directory))
     assert {path: path.stat().st_mtime_ns for path in (directory / "runs").rglob("*")} == before
 
-    plan.write_text(plan.read_text().replace("tiny study work", "tiny study fail"))
+    plan.write_text(plan.read_text().replace("token_budget: 1100", "token_budget: 1200"))
     assert "belongs to the plan" in finish(start(plan, directory), code=2)
+    # Without its rows too, a run is not taken for one of another plan.
+    rows.unlink()
+    said = finish(start(plan, directory), code=1)
+    assert "holds another run: settings.token_budget (was 1100, now 1200)" in said
 
 
 def test_a_run_that_fails_is_told_and_tried_again(plan: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from parity import Parity
 
 from graph.settings import SettingsError
 from graph.study.__main__ import main
+from graph.study.carry import Progress, locked
 from graph.study.command import chosen
 from graph.study.effects import anchor_area, findings, summaries
 from graph.study.page import kinds, render, verdict
@@ -348,3 +349,31 @@ def test_a_pilot_that_cannot_be_is_one_line(
     assert main(["pilot", "--plan", str(pilot_plan), "--directory", str(pilot_plan.parent / "out"), *flags]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+def test_a_dry_run_says_what_is_left_and_a_report_runs_nothing(
+    pilot_plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory, flags = tmp_path / "out", ["--plan", str(pilot_plan), "--directory", str(tmp_path / "out")]
+    assert main([*flags, "--dry-run"]) == 0
+    assert "2 runs, 2 to do\n" in capsys.readouterr().out
+    assert not directory.exists()
+    other = tmp_path / "other.jsonl"
+    append_row(other, row("random", 0, plan=load_plan(pilot_plan).hash))
+    assert main([*flags, "--report", "--merge", str(other)]) == 0
+    assert "1 rows of other machines were added" in capsys.readouterr().err
+    assert "1 owed" in (directory / "report.html").read_text()
+    assert main([*flags, "--dry-run"]) == 0
+    assert "2 runs, 1 to do, about 1 min on one core" in capsys.readouterr().out
+    with locked(directory):
+        assert main([*flags, "--report"]) == 2
+    assert "is in use by another study" in capsys.readouterr().err
+
+
+def test_the_time_left_is_that_of_the_runs_so_far() -> None:
+    clock = Progress(total=10, done=2, parallel=2)
+    assert clock.finished(120) == "[3/10, about 7 min left]"
+    assert clock.failed() == "[3/10, 1 failed]"
+    assert clock.finished(7080) == "[4/10, about 2 h 30 min left]"
+    last = Progress(total=1, done=0, parallel=8)
+    assert last.finished(1) == "[1/1]"
