@@ -56,7 +56,8 @@ def serve(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
     @contextmanager
     def start(model: Path, *arguments: str) -> Iterator[Server]:
-        backend = VllmBackend(python=str(vllm_python), arguments=arguments)
+        # Compiling the model is not repaid by the few answers of a test.
+        backend = VllmBackend(python=str(vllm_python), arguments=("--enforce-eager", *arguments))
         with serving(model, backend, tmp_path_factory.mktemp("vllm"), threads=THREADS) as server:
             yield server
 
