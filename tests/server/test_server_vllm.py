@@ -60,7 +60,7 @@ def test_greedy_tokens_and_verdicts_are_those_of_transformers(
     found = agreement(seedling, seedling_server.base_url, SERVED_NAME, prompts, max_new_tokens=96)
     print(found)
     assert found.same_prompts == len(prompts)
-    assert found.compared > 30 * len(prompts)
+    assert found.compared > 10 * len(prompts)
     assert found.share >= 0.99
     for one in found.divergences:
         assert 0 <= one.local_gap <= NEAR_TIE

@@ -324,6 +324,7 @@ def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.Ca
         (["--url", "http://127.0.0.1:1/v1"], "--url and --served-model belong together"),
         (["--url", "http://x/v1", "--served-model", "m", "--vllm"], "--url and --vllm exclude each other"),
         (["--url", "http://x/v1", "--served-model", "m", "--model", "seedling"], "answers with its own 'm'"),
+        (["--url", "http://x/v1", "--served-model", "m", "--shards", "2"], "by URL is not split into tasks, got 2"),
         (["--url", "localhost", "--served-model", "m"], "base_url is 'localhost', expected one such as"),
     ],
 )

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
@@ -131,13 +132,14 @@ def _timed(
 
 
 def _one_by_one(profile: Profile, ref: ModelRef, temperature: float) -> Callable[[Sequence[list[Message]]], int]:
-    model, tokenizer = load(ref, device=profile.device)
+    loaded, tokenizer = load(ref, device=profile.device)
+    model: Any = loaded
     sampling = {"temperature": temperature, "top_p": 1.0, "top_k": 0} if temperature > 0 else {}
     settings = GenerationConfig(
         max_new_tokens=profile.generation.max_new_tokens,
         do_sample=temperature > 0,
         pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=sorted(stop_tokens(model, tokenizer)),
+        eos_token_id=sorted(stop_tokens(loaded, tokenizer)),
         **sampling,
     )
 
@@ -147,7 +149,7 @@ def _one_by_one(profile: Profile, ref: ModelRef, temperature: float) -> Callable
             [ids] = encode(tokenizer, [prompt], profile.generation.chat_template_kwargs)
             given = torch.tensor([ids], device=model.device)
             answer = model.generate(given, attention_mask=torch.ones_like(given), generation_config=settings)
-            tokens += answer.shape[1] - len(ids)
+            tokens += int(answer.shape[1]) - len(ids)
         return tokens
 
     return run
