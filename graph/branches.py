@@ -6,6 +6,7 @@ Files win over the state, so a thread that went back would otherwise read the ve
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -37,7 +38,9 @@ async def leave_branch(work: Work, graph: Graph, here: StateSnapshot) -> None:
         # Before the first node had ended: what the first node makes is the same on every course.
         stage = 0
     node = point.next[0] if point.next else "report"
-    moved = set_aside(work.run, int(stage), int(point.values.get("revision", 0)), node)
+    revision = int(point.values.get("revision", 0))
+    # In a thread: LangGraph's server refuses file work where its own loop runs.
+    moved = await asyncio.to_thread(set_aside, work.run, int(stage), revision, node)
     if moved:
         work.reporter.line(
             f"the thread went back to stage {stage:03d} before {node}; {len(moved)} files made beyond it lie in "
