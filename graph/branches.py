@@ -32,22 +32,22 @@ async def leave_branch(work: Work, graph: Graph, here: StateSnapshot) -> None:
     left = await left_at(graph, here)
     if left is None:
         return
-    point = await graph.aget_state(left)
-    stage = point.values.get("stage")
-    if stage is None:
-        # Before the first node had ended: what the first node makes is the same on every course.
-        stage = 0
-    node = point.next[0] if point.next else "report"
-    revision = int(point.values.get("revision", 0))
     # In a thread: LangGraph's server refuses file work where its own loop runs.
-    moved = await asyncio.to_thread(set_aside, work.run, int(stage), revision, node)
+    await asyncio.to_thread(_leave, work, await graph.aget_state(left))
+
+
+def _leave(work: Work, point: StateSnapshot) -> None:
+    # Before the first node had ended there is no stage; what that node makes is the same on every course.
+    stage, revision = int(point.values.get("stage", 0)), int(point.values.get("revision", 0))
+    node = point.next[0] if point.next else "report"
+    moved = set_aside(work.run, stage, revision, node)
     if moved:
+        place = "/".join(moved[0].split("/")[:2])
         work.reporter.line(
-            f"the thread went back to stage {stage:03d} before {node}; {len(moved)} files made beyond it lie in "
-            f"{moved[0].split('/stages')[0].split('/report')[0]}",
+            f"the thread went back to stage {stage:03d} before {node}; what was made beyond it lies in {place}",
             style="yellow",
         )
-        work.reporter.event("branched", stage=stage, node=node, checkpoint=left["configurable"]["checkpoint_id"])
+        work.reporter.event("branched", stage=stage, node=node, place=place)
 
 
 async def left_at(graph: Graph, here: StateSnapshot) -> RunnableConfig | None:
