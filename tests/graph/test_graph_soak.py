@@ -23,7 +23,7 @@ from graph.rundir import RunDir
 from graph.strikes import ON_DISK, Visit, damage_database, visits
 
 TURNS = [Visit(number, node, number // 3, 0.5) for number, node in enumerate("abcdefg")]
-TRIALS = 10
+TRIALS = 6
 
 
 @pytest.mark.parametrize(("kills", "has_disk"), [(1, True), (70, True), (140, False)])
