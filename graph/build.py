@@ -49,9 +49,11 @@ SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
 NODES_A_STAGE = len(CODE) + len(SPEAKERS)
 
 
-def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, RunContext]:
+def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, RunContext, RunInput, RunState]:
     """The graph, not compiled. ``roles`` are in the order of their places, as ``load_roles`` gives them."""
-    graph: StateGraph[RunState, RunContext] = StateGraph(RunState, context_schema=RunContext, input_schema=RunInput)
+    graph: StateGraph[RunState, RunContext, RunInput, RunState] = StateGraph(
+        RunState, context_schema=RunContext, input_schema=RunInput
+    )
     for name, node in CODE.items():
         graph.add_node(name, tracked(name, work, _bind(node, work)), metadata={"kind": "code"})
     for name, role in roles.items():
@@ -128,7 +130,7 @@ def plain(update: RunState) -> RunState:
     return update
 
 
-def chain(graph: StateGraph[Any], names: Sequence[str]) -> None:
+def chain(graph: StateGraph[Any, Any, Any, Any], names: Sequence[str]) -> None:
     for source, target in pairwise(names):
         graph.add_edge(source, target)
 

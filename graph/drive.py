@@ -55,7 +55,7 @@ async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> Run
     config = run_config(work, sound_thread(work, word))
     control = RunControl()
     async with checkpointer(work.run, url) as saver:
-        graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
+        graph: Graph = build(work.roles, work).compile(checkpointer=saver, name="envwright")
         snapshot = await graph.aget_state(config)
         check_version(snapshot.values, url or str(work.run.path(layout.DATABASE)))
         pending = [question for task in snapshot.tasks for question in task.interrupts]

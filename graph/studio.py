@@ -47,6 +47,7 @@ SERVED = RECORDS / "run_dir"
 """Which run directory these records are of."""
 NAME = "envwright"
 Graph = CompiledStateGraph[Any, Any, Any, Any]
+Builder = StateGraph[Any, Any, Any, Any]
 
 
 class Open:
@@ -163,7 +164,7 @@ def _drawn(directory: str | None) -> Graph:
         roles = load_roles(directory)
     except RoleError as error:
         raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
-    return build(roles, None).compile(name=NAME)  # type: ignore[arg-type]  nothing runs
+    return build(roles, None).compile(name=NAME)  # type: ignore[arg-type] # nothing runs
 
 
 def begun(run: RunDir, context: RunContext) -> Work:
@@ -195,7 +196,7 @@ async def sound_state(work: Work, served: Open, config: RunnableConfig) -> None:
     await leave_branch(work, compiled, here)
 
 
-def interruptible(graph: StateGraph[Any, Any], work: Work) -> StateGraph[Any, Any]:
+def interruptible(graph: Builder, work: Work) -> Builder:
     """The same nodes, ended with their run: LangGraph leaves the thread of a cancelled node at work.
 
     A cancelled node is asked to stop and waited for, so that no training process outlives its run.
