@@ -6,20 +6,18 @@ Files win over the state, so a thread that went back would otherwise read the ve
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
 from graph import layout
+from graph.build import Graph
 from graph.rundir import RunDir
 from graph.work import Work
-
-Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 BEFORE_APPROVAL = frozenset({"dataset", "train", "evaluate", "accept_or_roll_back", "settle", "report"})
 """Nodes of code that stand after a person's word; all others of a stage, roles included, but the trainer, before it."""
@@ -31,20 +29,22 @@ async def leave_branch(work: Work, graph: Graph, here: StateSnapshot) -> None:
     left = await left_at(graph, here)
     if left is None:
         return
-    point = await graph.aget_state(left)
-    stage = point.values.get("stage")
-    if stage is None:
-        # Before the first node had ended: what the first node makes is the same on every course.
-        stage = 0
+    # In a thread: LangGraph's server refuses file work where its own loop runs.
+    await asyncio.to_thread(_leave, work, await graph.aget_state(left))
+
+
+def _leave(work: Work, point: StateSnapshot) -> None:
+    # Before the first node had ended there is no stage; what that node makes is the same on every course.
+    stage, revision = int(point.values.get("stage", 0)), int(point.values.get("revision", 0))
     node = point.next[0] if point.next else "report"
-    moved = set_aside(work.run, int(stage), int(point.values.get("revision", 0)), node)
+    moved = set_aside(work.run, stage, revision, node)
     if moved:
+        place = "/".join(moved[0].split("/")[:2])
         work.reporter.line(
-            f"the thread went back to stage {stage:03d} before {node}; {len(moved)} files made beyond it lie in "
-            f"{moved[0].split('/stages')[0].split('/report')[0]}",
+            f"the thread went back to stage {stage:03d} before {node}; what was made beyond it lies in {place}",
             style="yellow",
         )
-        work.reporter.event("branched", stage=stage, node=node, checkpoint=left["configurable"]["checkpoint_id"])
+        work.reporter.event("branched", stage=stage, node=node, place=place)
 
 
 async def left_at(graph: Graph, here: StateSnapshot) -> RunnableConfig | None:

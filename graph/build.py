@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
 
 from agents.places import stage_order
 from agents.role_checks import MOST_ROLES
@@ -24,6 +25,8 @@ from graph.spending import affords_another
 from graph.state import RunState
 from graph.timing import cpu_seconds
 from graph.work import Work
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 class StateNode(Protocol):
@@ -54,9 +57,11 @@ SPEAKERS: Mapping[str, Callable[[RunState, Work, RoleSpec], RunState]] = {
 NODES_A_STAGE = len(CODE) + MOST_ROLES
 
 
-def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, RunContext]:
+def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, RunContext, RunInput, RunState]:
     """The graph, not compiled. ``roles`` are enabled and have passed every check, as ``load_roles`` gives them."""
-    graph: StateGraph[RunState, RunContext] = StateGraph(RunState, context_schema=RunContext, input_schema=RunInput)
+    graph: StateGraph[RunState, RunContext, RunInput, RunState] = StateGraph(
+        RunState, context_schema=RunContext, input_schema=RunInput
+    )
     for name, node in CODE.items():
         graph.add_node(name, tracked(name, work, _bind(node, work)), metadata={"kind": "code"})
     for name, role in roles.items():
@@ -138,7 +143,7 @@ def plain(update: RunState) -> RunState:
     return update
 
 
-def chain(graph: StateGraph[Any], names: Sequence[str]) -> None:
+def chain(graph: StateGraph[Any, Any, Any, Any], names: Sequence[str]) -> None:
     for source, target in pairwise(names):
         graph.add_edge(source, target)
 

@@ -13,13 +13,12 @@ from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot
 
 from graph import layout
 from graph.branches import leave_branch
-from graph.build import build, recursion_limit
+from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
 from graph.fork import forked_state
 from graph.progress import Stopped
@@ -31,7 +30,6 @@ from graph.work import Work
 
 Said = bool | dict[str, Any]
 """A person's answer to what waits: yes, no, or a proposal in its place."""
-Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 class Waiting(Exception):
@@ -56,7 +54,7 @@ async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> Run
     config = run_config(work, sound_thread(work, word))
     control = RunControl()
     async with checkpointer(work.run, url) as saver:
-        graph = watched(build(work.roles, work).compile(checkpointer=saver, name="envwright"), work)
+        graph: Graph = watched(build(work.roles, work).compile(checkpointer=saver, name="envwright"), work)
         snapshot = await graph.aget_state(config)
         check_version(snapshot.values, url or str(work.run.path(layout.DATABASE)))
         pending = [question for task in snapshot.tasks for question in task.interrupts]

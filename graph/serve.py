@@ -26,7 +26,7 @@ from graph.rundir import RunDir, locked, open_directory
 from graph.settings import SettingsError
 from graph.studio import DEFAULT_RUN_DIR, NAME, RECORDS, RUN_DIR, recorded_run
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 JOBS = 4
 """Runs that the server carries out at a time; LangGraph's own default, one, would let a training run block a look."""
 CONFIGURATION = {

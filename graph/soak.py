@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import yaml
 from rich.console import Console
@@ -211,9 +211,9 @@ def start(root: Path, home: Path, *, resume: bool, kind: Kind | None = None, vis
         from graph.session import run_session  # noqa: PLC0415
 
         settings = RunSettings.model_validate({"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES})
-        means = {"launcher": ForkLauncher(_GRACE_SECONDS)}
+        means: dict[str, Any] = {"launcher": ForkLauncher(_GRACE_SECONDS)}
         if kind is not None and visit is not None:
-            means["reporter"] = striking_reporter(kind, visit.number)  # type: ignore[assignment]
+            means["reporter"] = striking_reporter(kind, visit.number)
         console = Console(file=sys.stdout, width=200)
         try:
             return run_session(

@@ -15,6 +15,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,11 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.runtime import ServerRuntime
 from rich.console import Console
 
 from agents.roles import RoleError, load_roles
-from agents.rolespec import RoleSpec
-from graph.build import build, recursion_limit
+from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
 from graph.context import RunContext
 from graph.rundir import RUN_FILE, RunDir, begin_run, locked, open_directory, stored_identity
@@ -47,7 +46,7 @@ RECORDS = Path(".langgraph_api")
 SERVED = RECORDS / "run_dir"
 """Which run directory these records are of."""
 NAME = "envwright"
-Graph = CompiledStateGraph[Any, Any, Any, Any]
+Builder = StateGraph[Any, Any, Any, Any]
 
 
 class Open:
@@ -153,16 +152,18 @@ def run_limit(work: Work) -> int:
 
 def drawn() -> Graph:
     """The graph to look at: with the roles of the served run, or with the shipped ones."""
-    return build(_roles(), None).compile(name=NAME)  # type: ignore[arg-type]  nothing runs
+    settings = stored_settings(RunDir(run_directory()))
+    return _drawn(None if settings is None else settings.roles)
 
 
-def _roles() -> dict[str, RoleSpec]:
-    run = RunDir(run_directory())
-    settings = stored_settings(run)
+@lru_cache(1)
+def _drawn(directory: str | None) -> Graph:
+    """Asked for at every look at a thread; the roles of a run do not change."""
     try:
-        return load_roles(None if settings is None else settings.roles)
+        roles = load_roles(directory)
     except RoleError as error:
         raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
+    return build(roles, None).compile(name=NAME)  # type: ignore[arg-type] # nothing runs
 
 
 def begun(run: RunDir, context: RunContext) -> Work:
@@ -194,7 +195,7 @@ async def sound_state(work: Work, served: Open, config: RunnableConfig) -> None:
     await leave_branch(work, compiled, here)
 
 
-def interruptible(graph: StateGraph[Any, Any], work: Work) -> StateGraph[Any, Any]:
+def interruptible(graph: Builder, work: Work) -> Builder:
     """The same nodes, ended with their run: LangGraph leaves the thread of a cancelled node at work.
 
     A cancelled node is asked to stop and waited for, so that no training process outlives its run.

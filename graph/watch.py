@@ -16,9 +16,9 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langgraph.graph.state import CompiledStateGraph
 
 from graph import layout
+from graph.build import Graph
 from graph.report import write_report
 from graph.report_state import At
 from graph.tracing import TRACE_FILE, JsonlTracer, content_wanted
@@ -30,7 +30,7 @@ PACKAGES = ("envwright", "langchain-core", "langgraph", "numpy", "tokenizers", "
 QUIET_ENDS = ("Stopped", "LaunchStopped", "GraphDrained", "CancelledError", "KeyboardInterrupt")
 
 
-def watched(graph: CompiledStateGraph[Any], work: Work) -> CompiledStateGraph[Any]:
+def watched(graph: Graph, work: Work) -> Graph:
     """The graph with whoever listens to it: the page, the notes of its end, and the trace if the run asks for one."""
     handlers: list[BaseCallbackHandler] = [Ends(work)]
     work.reporter.watch(Page(work))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 from loops import LOOSE, PATIENCE, environment
@@ -126,13 +127,13 @@ def asked(work: Work, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 
     def graph(*passed: bool) -> CompiledStateGraph[Any, Any, Any, Any]:
         verdicts[:] = passed
-        part: Any = build.StateGraph(RunState)
+        part: Any = StateGraph(RunState)
         part.add_node("approval", lambda state: approval.approval(state, work))
         part.add_node("gates", lambda state: gates(state, work))
-        part.add_edge(build.START, "approval")
-        part.add_conditional_edges("approval", build.after_approval, {"edited": "gates", "go on": build.END})
+        part.add_edge(START, "approval")
+        part.add_conditional_edges("approval", build.after_approval, {"edited": "gates", "go on": END})
         part.add_conditional_edges(
-            "gates", lambda state: build.after_gates(state, work), {"designed": build.END, "by a person": "approval"}
+            "gates", lambda state: build.after_gates(state, work), {"designed": END, "by a person": "approval"}
         )
         return part.compile(checkpointer=InMemorySaver())
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +24,7 @@ from graph.rundir import RunDir
 from graph.strikes import ON_DISK, Visit, damage_database, visits
 
 TURNS = [Visit(number, node, number // 3, 0.5) for number, node in enumerate("abcdefg")]
-TRIALS = 10
+TRIALS = 6
 
 
 @pytest.mark.parametrize(("kills", "has_disk"), [(1, True), (70, True), (140, False)])
@@ -47,7 +48,7 @@ def test_turns_are_read_from_the_log(tmp_path: Path) -> None:
     assert all(turn.seconds >= 0 for turn in visits(run))
 
 
-FILES = {
+FILES: dict[str, dict[str, Any]] = {
     "result.json": {"sets": {"test": 1}},
     "stages/000/result.json": {"model": {"sha256": "a", "path": "/x"}, "attempt": 1, "seconds": {}},
     "stages/000/eval/anchor.eval.json": {"valid": 0.5, "seconds": 1.0},

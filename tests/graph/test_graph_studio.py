@@ -125,7 +125,6 @@ def test_a_run_from_its_first_thread_to_its_forks(tmp_path: Path, settings: Path
         begun = streamed(server, thread, input={}, **given)
         assert nodes_of(begun)[-6:] == [*DESIGNED, "__interrupt__"]
         assert {mode for mode, _ in begun} >= {"updates", "custom", "tasks"}
-        assert "error" not in {mode for mode, _ in begun}
         said = {name: update for mode, data in begun if mode == "updates" for name, update in data.items()}
         assert said["safety_critic"]["review"] == "approve", "the server leaves nothing of an update out"
         told = [data for mode, data in begun if mode == "custom"]

@@ -16,7 +16,7 @@ import yaml
 from graph.rundir import RunDir
 
 SHARED = Path(__file__).parent
-PATIENCE = 240
+PATIENCE = 600
 RESULTS = ("config.json", "dataset.json", "budget.json", "plan.json")
 LOOSE = {
     "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},

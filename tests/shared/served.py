@@ -19,7 +19,7 @@ from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 from loops import environment
 
-PATIENCE = 120
+PATIENCE = 300
 
 
 @dataclass
@@ -72,7 +72,8 @@ def served(folder: Path, run_dir: Path, *command: str) -> Iterator[Served]:
     server = Served(f"http://127.0.0.1:{port}", process, log)
     try:
         deadline = time.monotonic() + PATIENCE
-        while not up(server.url):
+        # The thread of the run is made known last.
+        while not (up(server.url) and (command or "is open in LangGraph Studio" in log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
@@ -97,7 +98,8 @@ def streamed(server: Served, thread: str, **given: Any) -> list[tuple[str, Any]]
 
 
 def nodes_of(parts: list[tuple[str, Any]]) -> list[str]:
-    """Nodes in the order in which they ended."""
+    """Nodes in the order in which they ended; none of them by an error."""
+    assert not [data for mode, data in parts if mode == "error"], parts
     return [name for mode, data in parts if mode == "updates" for name in data]
 
 
