@@ -76,7 +76,7 @@ def consult(
 def described(tool: StructuredTool) -> dict[str, Any]:
     """A tool as servers are told of it: closed, which langchain leaves out, and strict.
 
-    vLLM holds only the arguments of a strict tool to their schema; a small model fills others with its own.
+    vLLM holds only the arguments of a strict tool to their schema, and a small model fills others with its own.
     """
     told = convert_to_openai_tool(tool)
     function = told["function"]

@@ -38,7 +38,7 @@ def main(spec_file: str, output: str) -> None:
         args=grpo_config(spec, Path(output)),
         processing_class=AutoTokenizer.from_pretrained(spec.init_model.path, padding_side="left"),
         train_dataset=Dataset.from_list(rows),
-        reward_funcs=list(reward_functions(environment)),
+        reward_funcs=[*reward_functions(environment)],
     )
     began = time.monotonic()
     trainer.train()

@@ -66,7 +66,7 @@ def one_by_one(ref: ModelRef, prompts: Sequence[list[Message]], limit: int) -> l
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
         )
-        texts.append(tokenizer.decode(found[0, len(ids) :], skip_special_tokens=True))
+        texts += tokenizer.batch_decode(found[:, len(ids) :], skip_special_tokens=True)
     return texts
 
 

@@ -49,9 +49,10 @@ def trained(spec: StageSpec, directory: Path) -> tuple[Spans, list[Batch], list[
     import accelerate  # type: ignore[import-untyped]  # noqa: PLC0415 - after what TRL reads was prepared
 
     from trainer import grpo, reporter, rollouts  # noqa: PLC0415
+    from trainer.compaction import compact  # noqa: PLC0415
+    from trainer.decoding import decode  # noqa: PLC0415
 
     spans, generated, learnt = Spans(), list[Batch](), list[list[Batch]]()
-    decode, compact = rollouts.decode, grpo.compact
 
     def noted_decode(model: Any, prompts: Any, rows: Any, **named: Any) -> Any:
         generated.append({"prompts": prompts, "prompt_of_row": rows, **named})

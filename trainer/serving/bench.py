@@ -135,7 +135,7 @@ def _one_by_one(profile: Profile, ref: ModelRef, temperature: float) -> Callable
     loaded, tokenizer = load(ref, device=profile.device)
     model: Any = loaded
     sampling = {"temperature": temperature, "top_p": 1.0, "top_k": 0} if temperature > 0 else {}
-    settings = GenerationConfig(
+    settings: Any = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=profile.generation.max_new_tokens,
         do_sample=temperature > 0,
         pad_token_id=tokenizer.pad_token_id,
