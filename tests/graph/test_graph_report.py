@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from chromium import Tab, browser
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import Parity
 
@@ -90,10 +90,10 @@ def summary() -> dict[str, Any]:
     cell = {"n": 24, "valid": 0.5, "optimal": 0.2, "outcomes": {"odd": 12, "optimal": 12}}
     report = {"cells": {"a": cell}, "outcomes": cell["outcomes"]}
     test = {"before": score(0.4), "after": score(0.5), "valid": change(0.1), "optimal": change(0.05), "cells": []}
-    settings = {"environment": "x", "profile": "y", "designer": "self", "seed": 0}
+    chosen = {"environment": "x", "profile": "y", "designer": "self", "seed": 0}
     return {
         "name": "run",
-        "identity": {"settings": settings},
+        "identity": {"settings": chosen},
         "cells": ["a"],
         "start": report,
         "stages": [{**stage, "stage": 0}, stage],
@@ -187,11 +187,13 @@ def test_charts_are_bounded_and_escape_their_labels() -> None:
     assert "bad" in interval_bar(-0.1, -0.2, -0.05, 0.2)
 
 
+@settings(deadline=None)
 @given(values=st.lists(st.floats(-1, 1), max_size=9))
 def test_an_axis_holds_all_its_values(values: list[float]) -> None:
     assert all(abs(value) <= axis_end(values) <= 1 for value in values)
 
 
+@settings(deadline=None)
 @given(
     cells=st.dictionaries(
         st.text(min_size=1, max_size=3), st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=5

@@ -292,7 +292,7 @@ def test_a_real_run_is_found_compared_and_pruned(
     def go(*arguments: object) -> None:
         command = [sys.executable, "-m", "graph.run", "--run-dir", str(root), *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(SHARED)}
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=240)
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=600)
 
     go("--config", config)
     found = read_run(root)
