@@ -65,7 +65,9 @@ async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> Run
         with_signals(work, control)
         if pending and word is None:
             raise Waiting(pending[0].value)
-        given = Command(resume=word) if pending else await where_to_go_on(work, graph, snapshot)
+        given: Command[Any] | RunState | None = (
+            Command(resume=word) if pending else await where_to_go_on(work, graph, snapshot)
+        )
         try:
             final = await graph.ainvoke(given, config, durability="sync", control=control)
         except GraphDrained as drained:
