@@ -54,11 +54,12 @@ def affordable_steps(work: Work, stage: int, current: Pointer) -> int:
 
 
 def affords_another(work: Work, stage: int, current: Pointer) -> bool:
-    """Whether the budget has a stage of the shortest length left after the stages before this one."""
+    """Whether the budget has a stage of the shortest length left after the stages before this one, and what it takes to
+    design it, if that is what the stage before took."""
     budget = work.settings.token_budget
     if budget is None:
         return True
-    left = budget - charged(work.run, trained=stage, designed=stage)
+    left = budget - charged(work.run, trained=stage, designed=stage) - design_tokens(work.run, stage - 1)
     return left >= work.profile.bounds.min_steps * tokens_a_step(work, stage, current)
 
 

@@ -106,6 +106,17 @@ def test_a_run_ends_when_no_stage_is_left(tmp_path: Path, profile: Path, budget:
     assert after_stage(RunState(stage=10, current=HERE), work) == "done"
 
 
+@pytest.mark.parametrize(("budget", "more"), [(800 + 113 + 300 + 113, True), (800 + 113 + 300 + 112, False)])
+def test_the_next_stage_is_expected_to_cost_as_much_design(
+    tmp_path: Path, profile: Path, budget: int, more: bool
+) -> None:
+    work = work_with(budget, tmp_path / "run", profile)
+    trained(work, 0, 400)
+    trained(work, 1, 400)
+    designed(work, 1)
+    assert affords_another(work, 2, HERE) is more
+
+
 def test_a_budget_needs_the_trainer_pinned() -> None:
     with pytest.raises(SettingsError, match=r"^x: token_budget is 5 and budget is 'role'"):
         parse_settings({"token_budget": 5}, "x")

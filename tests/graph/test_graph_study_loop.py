@@ -120,7 +120,8 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
     for row in (teacher, fixed):
         # The second stage is cut to what the budget has left, and no shorter than the profile allows.
         assert [stage.steps for stage in row.stages] == [4, 3]
-        assert abs(row.charged - 1100) <= 3 * 16 * 8
+        # It ended because the budget was spent, and not before.
+        assert row.stages[0].tokens < 1100 <= row.charged
         assert row.before["test"].instances == fixed.before["test"].instances
         assert set(row.after) == {"test", "benchmark_0"}
         assert row.cpu_seconds > 0
