@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from trainer.imports import prepare
 
@@ -33,12 +34,13 @@ def main(spec_file: str, output: str) -> None:
     torch.set_num_threads(spec.threads)
     environment = get(spec.environment)
     rows = training_rows(spec, environment, read_dataset(environment, spec.dataset))
+    rewards: list[Any] = [*reward_functions(environment)]
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(spec.init_model.path, dtype=torch.float32),
         args=grpo_config(spec, Path(output)),
         processing_class=AutoTokenizer.from_pretrained(spec.init_model.path, padding_side="left"),
         train_dataset=Dataset.from_list(rows),
-        reward_funcs=[*reward_functions(environment)],
+        reward_funcs=rewards,
     )
     began = time.monotonic()
     trainer.train()
