@@ -177,8 +177,11 @@ def rich(failures: int = 8, history: int = 5, text: int = 300, rates: tuple[floa
     )
 
 
+ROLES = load_roles()
+
+
 def asked(evidence: Evidence, name: str = "failure_analyst", style: Any = "full") -> str:
-    role: RoleSpec = load_roles()[name]
+    role: RoleSpec = ROLES[name]
     inputs = {"evidence": evidence, "diagnosis": teacher.diagnose(evidence), "gate_report": None, "conditions": []}
     messages = render_messages(role, style, {key: inputs[key] for key in role.inputs})
     return "\n".join(message["content"] for message in messages)
