@@ -197,7 +197,7 @@ def test_a_stage_with_a_damaged_file_is_not_done(
         "generated_tokens": 1, "reward_first": 0.0, "reward_last": 0.0, "zero_variance_share": 0.0, "seconds": {},
         "attempt": 1,
     }  # fmt: skip
-    contents = {"config.json": config, "dataset.json": {"measurement": {}}, "result.json": result}
+    contents = {"config.json": config, "dataset.json": {"measurement": {}, "sha256": "0" * 64}, "result.json": result}
     for file in STAGE_FILES:
         work.run.write(layout.in_stage(0, file), contents.get(file, {}))
     assert summary.stage_summary(work.run, work.environment, 0) is not None
