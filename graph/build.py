@@ -23,8 +23,8 @@ from graph.approval import approval, by_person
 from graph.context import RunContext, RunInput
 from graph.spending import affords_another
 from graph.state import RunState
-from graph.timing import cpu_seconds
 from graph.work import Work
+from trainer.usage import cpu_seconds
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import shlex
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +37,7 @@ from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.follow import LaunchStopped
 from trainer.policy import PolicyError
 from trainer.stage import StageError, StageInputError
+from trainer.usage import largest_peak_gib, own_peak_gib
 
 
 def run_session(
@@ -167,8 +166,8 @@ def close(work: Work, root: Path) -> None:
     work.reporter.show(tables.result_table(summary["final"]))
     work.reporter.show(tables.time_table(summary["time"], summary["tokens"]))
     work.reporter.line(
-        f"peak memory: {peak_gib(resource.RUSAGE_SELF):.2f} GiB here, "
-        f"{peak_gib(resource.RUSAGE_CHILDREN):.2f} GiB in the largest process that it started"
+        f"peak memory: {own_peak_gib():.2f} GiB here, "
+        f"{largest_peak_gib():.2f} GiB in the largest process that it started"
     )
     if summary["final"] is not None:
         work.reporter.line(champion_line(summary["final"], root))
@@ -182,9 +181,3 @@ def champion_line(final: dict[str, Any], root: Path) -> str:
     if champion["stage"] < 0:
         return "champion: the starting checkpoint; no stage that was kept scored higher on the anchor set"
     return f"champion: the checkpoint of stage {champion['stage']:03d}, {root / champion['path']}"
-
-
-def peak_gib(who: int) -> float:
-    """Largest resident size; the kernel counts it in KiB, on macOS in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(who).ru_maxrss * unit / 2**30

@@ -6,7 +6,6 @@ step of the run's trace as well.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,12 +62,6 @@ class Clock:
         now = self._now()
         self._seconds[self._stack[-1]] += now - self._mark
         self._mark = now
-
-
-def cpu_seconds() -> float:
-    """Processor time, user and system, of this process and of those that it started and waited for."""
-    spent = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return round(sum(one.ru_utime + one.ru_stime for one in spent), 2)
 
 
 def total(sessions: list[dict[str, float]]) -> dict[str, float]:

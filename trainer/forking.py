@@ -19,6 +19,7 @@ from trainer.imports import prepare
 from trainer.launch.contract import LaunchError, Task
 from trainer.launch.local import LocalJob
 from trainer.processes import GRACE_SECONDS
+from trainer.usage import Usage
 
 
 class Forked:
@@ -27,6 +28,8 @@ class Forked:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._code: int | None = None
+        self.usage = Usage()
+        """What it used, once it has ended."""
 
     @property
     def pid(self) -> int:
@@ -35,8 +38,9 @@ class Forked:
     def poll(self) -> int | None:
         """None while it runs; then its exit code, or minus the signal that killed it."""
         if self._code is None:
-            found, status = os.waitpid(self._pid, os.WNOHANG)
+            found, status, used = os.wait4(self._pid, os.WNOHANG)
             if found:
+                self.usage = Usage(used.ru_utime + used.ru_stime, used.ru_maxrss)
                 self._code = os.waitstatus_to_exitcode(status)
         return self._code
 

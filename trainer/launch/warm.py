@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer import forking, worker
+from trainer import forking, usage, worker
 from trainer.attempts import process_started
 from trainer.launch.contract import Job, LaunchError, Task
 from trainer.launch.local import LocalLauncher
@@ -58,22 +58,27 @@ class Nursery:
             self._process.stdin.write(json.dumps({"arguments": arguments, "log": str(log)}).encode() + b"\n")
             self._process.stdin.flush()
             while (told := self._read(_IMPORTED_WITHIN_SECONDS)) and "code" in told:
-                self._codes[told["pid"]] = told["code"]
+                self._note_end(told)
         except OSError as error:
             raise LaunchError(f"the process that workers are forked from is gone: {error}") from error
         if not told:
             raise LaunchError("the process that workers are forked from is gone, or does not get ready")
         if "error" in told:
             raise OSError(told["errno"], told["error"], str(log))
-        return told["pid"]
+        pid: int = told["pid"]
+        return pid
 
     def code(self, pid: int) -> int | None:
         """Exit code of a worker, or minus the signal that killed it; None while that is not known."""
         while pid not in self._codes and (told := self._read(0)):
-            self._codes[told["pid"]] = told["code"]
+            self._note_end(told)
         return self._codes.get(pid)
 
-    def _read(self, timeout: float | None) -> dict[str, int]:
+    def _note_end(self, told: Mapping[str, Any]) -> None:
+        self._codes[told["pid"]] = told["code"]
+        usage.tell(self._process.pid, usage.Usage(told["cpu"], told["peak"]))
+
+    def _read(self, timeout: float | None) -> dict[str, Any]:
         """What it says next; nothing if there is nothing within the timeout, or will never be."""
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
@@ -85,7 +90,7 @@ class Nursery:
                 return {}
             self._unread += new
         line, _, self._unread = self._unread.partition(b"\n")
-        told: dict[str, int] = json.loads(line)
+        told: dict[str, Any] = json.loads(line)
         return told
 
 
@@ -99,6 +104,7 @@ def _end_nursery(process: subprocess.Popen[bytes]) -> None:
     # Its workers lead sessions of their own, and go on.
     process.kill()
     process.wait()
+    usage.counted(process.pid)
 
 
 class WarmJob:
@@ -193,7 +199,8 @@ def main() -> None:
                 _answer(answers, _forked(json.loads(line), answers, children))
         for child in [child for child in children.values() if not running(child)]:
             del children[child.pid]
-            _answer(answers, {"pid": child.pid, "code": child.poll() or 0})
+            cpu, peak = child.usage
+            _answer(answers, {"pid": child.pid, "code": child.poll() or 0, "cpu": cpu, "peak": peak})
 
 
 def _forked(asked: dict[str, Any], answers: int, children: dict[int, forking.Forked]) -> dict[str, str | int]:
@@ -209,7 +216,7 @@ def _forked(asked: dict[str, Any], answers: int, children: dict[int, forking.For
     return {"pid": child.pid}
 
 
-def _answer(answers: int, said: Mapping[str, str | int]) -> None:
+def _answer(answers: int, said: Mapping[str, str | float]) -> None:
     try:
         os.write(answers, json.dumps(said).encode() + b"\n")
     except BrokenPipeError:
