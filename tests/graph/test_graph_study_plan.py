@@ -38,8 +38,7 @@ def plan(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_plans_are_plans(path: Path) -> None:
-    data, _ = read_plan(path)
-    plan = Plan.model_validate(data)
+    plan = load_plan(path).plan
     assert plan.name == path.stem
     assert plan.primary is not None
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,75 +13,41 @@ from langchain_core.messages import AIMessage, ToolMessage
 from role_contract import CONFIG, LAKE, check
 from role_sets import HISTORIAN
 
-from agents.chat import chat_model, tool_model
+from agents.chat import CheckpointChatModel, chat_model, tool_model
 from agents.consulting import CLOSING, consult
 from agents.rolespec import ExternalModel, RoleSpec
 from agents.structured import ask, output_schema
 from tools.context import ToolContext
 from tools.log import ToolLog
 from tools.registry import toolbox
-from trainer.checkpoint import resolve
 from trainer.policy import PolicyError
-from trainer.spec import GenerationSettings
+from trainer.serving.client import OpenAIPolicy
+from trainer.serving.server import SERVED_NAME, Server
+from trainer.spec import GenerationSettings, ModelRef
 
 pytestmark = pytest.mark.server
+Serve = Callable[..., AbstractContextManager[Server]]
 
-TEMPLATE = Path(__file__).parent / "smollm2_tools.jinja"
-"""SmolLM2's own template, and beside it what hermes-style tool calls need."""
-START_SECONDS = 420
 TOOLS = ("measure_config", "read_history")
-
-
-@contextmanager
-def served(python: Path, model: str, log: Path, *more: str) -> Iterator[ExternalModel]:
-    """A model behind a server of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
-    command += ["--served-model-name", "policy", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
-    # Eager: compiling takes longer than all that is asked here.
-    command += ["--generation-config", "vllm", "--enforce-eager", *more]
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not healthy(port):
-            assert process.poll() is None, f"vLLM ended:\n{log.read_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"vLLM was not healthy in time:\n{log.read_text()[-3000:]}"
-            time.sleep(1)
-        yield ExternalModel(base_url=f"http://127.0.0.1:{port}/v1", name="policy")
-    finally:
-        os.killpg(process.pid, 15)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+NO_WHITESPACE = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
+"""A tiny model under a schema alone fills up on the whitespace that JSON allows."""
 
 
 @pytest.fixture(scope="module")
-def smollm2(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExternalModel]:
+def caller(smollm2_server: Server) -> ExternalModel:
     """SmolLM2-135M, which can be made to call tools."""
-    log = tmp_path_factory.mktemp("vllm") / "server.log"
-    tool_calling = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--chat-template", str(TEMPLATE))
-    with served(vllm_python, resolve("smollm2").path, log, "--max-model-len", "4096", *tool_calling) as model:
-        yield model
+    return ExternalModel(base_url=smollm2_server.base_url, name=SERVED_NAME)
 
 
-def healthy(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-            return True
-    except OSError:
-        return False
+def test_a_server_of_ours_keeps_the_contract(seedling_server: Server) -> None:
+    policy = OpenAIPolicy(seedling_server.base_url, SERVED_NAME, constraint="grammar", fate=seedling_server.fate)
+    check(lambda _: CheckpointChatModel(policy=policy))
 
 
-def test_a_real_server_keeps_the_contract(vllm_python: Path, tmp_path: Path) -> None:
-    with served(vllm_python, resolve("seedling").path, tmp_path / "log", "--max-model-len", "1024") as seedling:
-        check(lambda _: chat_model(seedling, {}))
+def test_any_server_keeps_the_contract(serve: Serve, seedling: ModelRef) -> None:
+    with serve(Path(seedling.path), *NO_WHITESPACE) as server:
+        model = ExternalModel(base_url=server.base_url, name=SERVED_NAME)
+        check(lambda _: chat_model(model, {}))
 
 
 def context(tmp_path: Path) -> ToolContext:
@@ -127,11 +89,9 @@ def look(model: Any, log: ToolLog, tmp_path: Path, calls: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("way", ["the server's own", "by constraint"])
-def test_a_role_calls_tools_within_its_bounds_and_then_answers(
-    smollm2: ExternalModel, tmp_path: Path, way: str
-) -> None:
+def test_a_role_calls_tools_within_its_bounds_and_then_answers(caller: ExternalModel, tmp_path: Path, way: str) -> None:
     log = ToolLog()
-    model = tool_model(smollm2, {}) if way == "the server's own" else chat_model(smollm2, {})
+    model = tool_model(caller, {}) if way == "the server's own" else chat_model(caller, {})
     messages = look(model, log, tmp_path, calls=2)
     assert 1 <= len(log.calls) <= 2
     assert {call.name for call in log.calls} <= {*TOOLS, "nothing", "unreadable"}
@@ -143,7 +103,7 @@ def test_a_role_calls_tools_within_its_bounds_and_then_answers(
     assert all(len(message.content) <= 400 for message in told)
     assert messages[-1].content == CLOSING
     schema = output_schema(ROLE.output_type, LAKE, CONFIG)
-    answer = ask(chat_model(smollm2, {}), ROLE, messages, schema, ROLE.output_type, lambda _: [])
+    answer = ask(chat_model(caller, {}), ROLE, messages, schema, ROLE.output_type, lambda _: [])
     assert answer.parsed is not None, answer.errors
     assert answer.parsed.trend in ("rising", "flat", "falling")
 

@@ -19,6 +19,8 @@ TOOL = {
     "function": {
         "name": "measure",
         "description": "Measure a configuration of the environment.",
+        # vLLM holds only the arguments of a strict tool to their schema.
+        "strict": True,
         "parameters": {
             "type": "object",
             "properties": {"size": {"type": "integer", "minimum": 3, "maximum": 9}},

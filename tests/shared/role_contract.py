@@ -143,7 +143,7 @@ def check_notes(make: Maker) -> None:
     role = limited(HISTORIAN_ROLE, 64)
     answer = question(make([NOTE.model_dump_json()]), role)
     assert_accounted(answer, role)
-    assert not answer.fallback
+    assert not answer.fallback, answer.attempts
     assert answer.parsed.trend in ("rising", "flat", "falling")
     assert question(make([NOTE.model_dump_json()]), role) == answer, "the same question has the same answer"
     cut = limited(HISTORIAN_ROLE, 2)

@@ -77,7 +77,7 @@ def test_what_cannot_be_measured_is_refused(arguments: list[str], message: str) 
 
 @pytest.mark.loop
 def test_the_figures_come_from_runs() -> None:
-    done = bench("stage", "evaluation", "step", "startup", "--steps", "1", "--tasks", "4")
+    done = bench("stage", "evaluation", "step", "startup", "--steps", "2", "--tasks", "4")
     assert done.returncode == 0, done.stderr
     assert "4 of 4 answers are the same" in done.stdout
     for row in ("TRL alone", "our stage", "backward pass", "its generation, alone", "forked, a later stage"):

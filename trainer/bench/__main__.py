@@ -20,6 +20,8 @@ from rich.console import Console
 from trainer.imports import prepare
 
 FIGURES = ("stage", "evaluation", "step", "startup")
+LEAST = {"steps": 2, "tasks": 1}
+"""The learning rate of a first step is 0 where it warms up, and a stage that moves no weight is an error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.figures) - set(FIGURES):
         parser.error(f"no figure {min(unknown)!r}, expected some of {', '.join(FIGURES)}")
-    for name in ("steps", "tasks"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} is {getattr(options, name)}, expected 1 or more")
+    for name, least in LEAST.items():
+        if getattr(options, name) < least:
+            parser.error(f"--{name} is {getattr(options, name)}, expected {least} or more")
     # As workers have it; torch reads it when it is imported.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.environ["OMP_NUM_THREADS"] = "1"
