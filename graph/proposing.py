@@ -43,7 +43,7 @@ def propose_with(work: Work, state: RunState, role: RoleSpec, inputs: dict[str, 
         answer = ask_model(work, state, role, file, inputs, context, designer.model)
         charge(work, state, cost_of(answer))
         return answer
-    remembered = memory(work, state)
+    remembered = memory(work, state, designer.name)
     if remembered is not None:
         designer.load_state_dict(remembered)
     known = {
@@ -91,8 +91,8 @@ def own_proposal(designer: Designer, context: DesignContext, lab: RunLaboratory)
     }
 
 
-def memory(work: Work, state: RunState) -> dict[str, Any] | None:
-    """What the designer remembered after its last proposal of this run, None before the first."""
+def memory(work: Work, state: RunState, designer: str) -> dict[str, Any] | None:
+    """What the designer of this name remembered after its last proposal of this run, None before the first."""
     places = [(state["stage"], revision) for revision in range(state["revision"] - 1, -1, -1)]
     for stage in range(state["stage"] - 1, 0, -1):
         last = work.run.read(layout.in_stage(stage, "plan.json"))["revision"]
@@ -100,6 +100,6 @@ def memory(work: Work, state: RunState) -> dict[str, Any] | None:
         places += [(stage, revision) for revision in range(last, -1, -1)]
     for stage, revision in places:
         answer = work.run.read_if_there(layout.in_round(stage, revision, "proposal.json"))
-        if answer is not None and answer["by"] == work.settings.designer and "memory" in answer:
+        if answer is not None and answer["by"] == designer and "memory" in answer:
             return dict(answer["memory"])
     return None
