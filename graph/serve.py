@@ -95,7 +95,9 @@ def serve(root: Path, port: int) -> int:
     RECORDS.mkdir(exist_ok=True)
     configuration = RECORDS / "langgraph.json"
     configuration.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
-    server = subprocess.Popen(command(port, configuration), env={**os.environ, **QUIET, RUN_DIR: str(root)})
+    server = subprocess.Popen(
+        command(port, configuration), env={**os.environ, **QUIET, **found_first(), RUN_DIR: str(root)}
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.terminate())
     url = f"http://127.0.0.1:{port}"
@@ -109,6 +111,18 @@ def serve(root: Path, port: int) -> int:
     print(f"  https://smith.langchain.com/studio/?baseUrl={url}   (stop with Ctrl-C)", flush=True)
     server.wait()
     return Exit.DONE if server.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM) else Exit.FAILED
+
+
+def found_first() -> dict[str, str]:
+    """The environment in which our packages are found before files of their names in the working directory.
+
+    The server puts that directory last on its path, and an editable install is looked for after the whole path.
+    """
+    home = str(Path(__file__).resolve().parents[1])
+    if home in sys.path:
+        return {}
+    before = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": home if not before else f"{home}{os.pathsep}{before}"}
 
 
 def command(port: int, configuration: Path) -> list[str]:
