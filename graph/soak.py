@@ -10,14 +10,12 @@ passed, 1 not.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +45,7 @@ from trainer.attempts import attempts
 from trainer.disturb import TinyDisk
 from trainer.forking import Forked, ForkLauncher, fork, import_worker
 from trainer.metrics import read_attempt
+from trainer.soak_command import SoakError, soak_command
 
 _PATIENCE_SECONDS = 600.0
 _RESTARTS = 4
@@ -79,10 +78,6 @@ GATES = {
 """So short a run measures nothing well enough for these to mean something."""
 
 
-class SoakError(AssertionError):
-    """A run did not come through as it should have."""
-
-
 @dataclass(frozen=True)
 class Undisturbed:
     """What every trial must end with."""
@@ -94,31 +89,12 @@ class Undisturbed:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m graph.soak", description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=10, metavar="N", help="trials, one strike each (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, help="of the strikes' order and moments")
-    parser.add_argument("--directory", type=Path, help="where the trials run; default: a temporary directory")
-    options = parser.parse_args(arguments)
-    if options.kills < 1:
-        parser.error(f"--kills is {options.kills}, expected 1 or more")
-    # A fork's hash seed and threads are its parent's; a worker of its own has these.
-    if os.environ.get("PYTHONHASHSEED") != "0" or os.environ.get("OMP_NUM_THREADS") != "1":
-        os.environ.update(PYTHONHASHSEED="0", OMP_NUM_THREADS="1")
-        flags = ["-P"] if sys.flags.safe_path else []
-        own = sys.argv[1:] if arguments is None else arguments
-        os.execv(sys.executable, [sys.executable, *flags, "-m", "graph.soak", *own])
-    home = Path(tempfile.mkdtemp(prefix="soak-")) if options.directory is None else options.directory.resolve()
-    home.mkdir(parents=True, exist_ok=True)
-    disk = TinyDisk.mounted(home / "disk", _DISK_MEGABYTES)
-    try:
-        return soak(options.kills, random.Random(options.seed), home, disk)
-    finally:
-        if disk is not None:
-            disk.close()
+    return soak_command("graph.soak", __doc__.partition("\n")[0], 10, _DISK_MEGABYTES, soak, arguments)
 
 
-def soak(kills: int, rng: random.Random, home: Path, disk: TinyDisk | None) -> int:
+def soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:
     """All trials; prints a line each and one at the end."""
+    rng = random.Random(seed)
     import_worker()
     import graph.session  # noqa: F401, PLC0415 - once here, for every trial's processes
 

@@ -10,13 +10,11 @@ and --seed a soak that was cut off goes on after its last trial. Exit codes: 0 a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -35,7 +33,8 @@ from trainer.forking import Forked, ForkLauncher, fork, import_worker
 from trainer.metrics import read_attempt
 from trainer.outcomes import EXIT_CODES
 from trainer.resume import history
-from trainer.soaked import SoakError, Undisturbed, judge
+from trainer.soak_command import SoakError, soak_command
+from trainer.soaked import Undisturbed, judge
 from trainer.spec import GenerationSettings, GrpoSettings, RewardWeights, StageSpec
 from trainer.stage import StageCancelled, StageError, run_stage
 
@@ -95,29 +94,7 @@ class Moment:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.soak", description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=9, metavar="N", help="trials, one disturbance each")
-    parser.add_argument("--seed", type=int, default=0, help="of the disturbances' kinds, moments and files")
-    parser.add_argument(
-        "--directory", type=Path, help="where the trials run, and a soak goes on; default: a temporary directory"
-    )
-    options = parser.parse_args(arguments)
-    if options.kills < 1:
-        parser.error(f"--kills is {options.kills}, expected 1 or more")
-    # A fork's hash seed and threads are its parent's; a worker of its own has these.
-    if os.environ.get("PYTHONHASHSEED") != "0" or os.environ.get("OMP_NUM_THREADS") != "1":
-        os.environ.update(PYTHONHASHSEED="0", OMP_NUM_THREADS="1")
-        flags = ["-P"] if sys.flags.safe_path else []
-        own = sys.argv[1:] if arguments is None else arguments
-        os.execv(sys.executable, [sys.executable, *flags, "-m", "trainer.soak", *own])
-    home = Path(tempfile.mkdtemp(prefix="soak-")) if options.directory is None else options.directory.resolve()
-    home.mkdir(parents=True, exist_ok=True)
-    disk = TinyDisk.mounted(home / "disk", _DISK_MEGABYTES)
-    try:
-        return _soak(options.kills, options.seed, home, disk)
-    finally:
-        if disk is not None:
-            disk.close()
+    return soak_command("trainer.soak", __doc__.partition("\n")[0], 9, _DISK_MEGABYTES, _soak, arguments)
 
 
 def _soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:

@@ -11,14 +11,11 @@ from trainer.metrics import StepMetrics, read_attempt
 from trainer.outcomes import read_record
 from trainer.results import StageResult
 from trainer.resume import history
+from trainer.soak_command import SoakError
 from trainer.spec import StageSpec
 from trainer.stage import run_stage
 
 _TIMES = ("time", "seconds", "generation_seconds")
-
-
-class SoakError(AssertionError):
-    """A stage did not come through as it should have."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from trainer.disturb import KINDS, TinyDisk, damage
 from trainer.metrics import append
 from trainer.resume import history
 from trainer.soak import Plan, main
-from trainer.soaked import SoakError, Undisturbed, judge
+from trainer.soak_command import SoakError
+from trainer.soaked import Undisturbed, judge
 from trainer.spec import EarlierAttempt, StageResult, StageSpec
 from trainer.stage import run_stage
 

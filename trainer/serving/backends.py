@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from envsim.api import Message
 from envsim.documents import read_text
-from trainer.policy import Completion, OwnedPolicy, PolicyError, TransformersPolicy
+from trainer.policy import OwnedPolicy, PolicyError, TransformersPolicy
 from trainer.serving.client import OpenAIPolicy
 from trainer.serving.server import SERVED_NAME, Server, ServingError, start_server
 from trainer.serving.settings import Backend, UrlBackend, VllmBackend
 from trainer.spec import ModelRef
 
 
-class ServedPolicy:
+class ServedPolicy(OpenAIPolicy):
     """A checkpoint behind a server of its own, which ends with `close`."""
 
-    def __init__(self, server: Server, client: OpenAIPolicy) -> None:
+    def __init__(self, server: Server, backend: VllmBackend, chat_template_kwargs: dict[str, Any]) -> None:
+        super().__init__(
+            server.base_url,
+            SERVED_NAME,
+            concurrency=backend.concurrency,
+            timeout=backend.request_seconds,
+            chat_template_kwargs=chat_template_kwargs,
+            constraint="grammar",
+            fate=server.fate,
+        )
         self.server = server
-        self._client = client
-
-    def generate(
-        self,
-        prompts: Sequence[list[Message]],
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        samples: int = 1,
-        seed: int = 0,
-        schema: dict[str, Any] | None = None,
-    ) -> list[list[Completion]]:
-        """See `Policy.generate`. Raises PolicyError; with the end of the server's log if that one ended."""
-        return self._client.generate(
-            prompts, max_new_tokens=max_new_tokens, temperature=temperature, samples=samples, seed=seed, schema=schema
-        )
-
-    def stream(
-        self,
-        prompts: Sequence[list[Message]],
-        seeds: Sequence[int],
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        samples: int = 1,
-        schema: dict[str, Any] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
-        """See `StreamingPolicy.stream`. Raises PolicyError likewise."""
-        return self._client.stream(
-            prompts, seeds, max_new_tokens=max_new_tokens, temperature=temperature, samples=samples, schema=schema
-        )
 
     def close(self) -> None:
         """End the server."""
-        self._client.close()
+        super().close()
         self.server.stop()
 
 
@@ -104,19 +80,10 @@ def _served(  # noqa: PLR0917
         server = start_server(Path(ref.path), backend, directory, device=device, threads=threads)
     except ServingError as error:
         raise PolicyError(str(error)) from error
-    client = OpenAIPolicy(
-        server.base_url,
-        SERVED_NAME,
-        concurrency=backend.concurrency,
-        timeout=backend.request_seconds,
-        chat_template_kwargs=chat_template_kwargs,
-        constraint="grammar",
-        fate=server.fate,
-    )
-    policy = ServedPolicy(server, client)
+    policy = ServedPolicy(server, backend, chat_template_kwargs)
     try:
         server.wait(backend.start_seconds)
-        client.check()
+        policy.check()
     except BaseException as error:
         policy.close()
         if isinstance(error, ServingError):
