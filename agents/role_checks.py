@@ -86,8 +86,12 @@ def _kind_errors(role: RoleSpec) -> list[str]:
         errors = [] if role.entrypoint is None else ["entrypoint: only a role of kind python has one; remove it"]
         return errors if role.prompt else [*errors, "prompt: missing, a role of kind llm is asked by one"]
     errors = [
-        f"{key}: a role of kind python has none; remove it"
-        for key, given in (("prompt", role.prompt), ("tools", role.tools), ("tools_before", role.tools_before))
+        f"{key}: a role of kind python has none; remove it, or over a shipped role write '{key}: {none}'"
+        for key, none, given in (
+            ("prompt", "null", role.prompt),
+            ("tools", "[]", role.tools),
+            ("tools_before", "[]", role.tools_before),
+        )
         if given
     ]
     if role.model != "inherit":

@@ -192,15 +192,15 @@ def critique(evidence: Evidence, proposal: Proposal, gate_report: GateReport | N
         return Critique(reason="the task would become too easy", verdict="reject", conditions=[])
     lowered = {change.path for change in proposal.changes if change.op == "down"}
     wanted: dict[str, str] = {}
+    # Where nothing is solved, the easiest cell is the only hope, whatever a gate finds of it.
+    easiest_hope = evidence.cells[0].cell if stuck(evidence) else None
     for finding in failed:
         if finding.gate in ("G2", "G3", "G4"):
-            paths = [f"{cell}.data_ratio" for cell in finding.cells]
+            paths = [f"{cell}.data_ratio" for cell in finding.cells if cell != easiest_hope]
             wanted.update({path: "down" for path in paths if path not in lowered})
     if failed:
         return Critique(reason=f"gate {failed[0].gate} failed", verdict="revise", conditions=_conditions(wanted))
     success = {c.cell: percent5(c.valid) for c in evidence.cells}
-    # Where nothing is solved, the easiest cell is the only hope.
-    easiest_hope = evidence.cells[0].cell if stuck(evidence) else None
     for change in proposal.changes:
         cell, _, knob = change.path.rpartition(".")
         if knob != "data_ratio" or cell not in success:

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from agents import teacher
 from agents.checks import semantic_checks
 from agents.episodes.planted import Judgement, Planted, World, draw_judgement, draw_planted, judged
+from agents.episodes.weaknesses import WEAKNESSES
 from agents.render import render_messages
 from agents.roles import load_roles
 from agents.rolespec import RoleSpec
@@ -111,7 +112,7 @@ def draw_cases(environment: Environment, n: int, seed: int) -> Cases:
 
 
 def balanced(world: World, rng: np.random.Generator, number: int) -> Planted:
-    """The weaknesses that practise a knob, and those that do not, come equally often."""
+    """Every weakness comes equally often."""
     while True:
         planted = draw_planted(world, rng)
         name = planted.policy.weakness.name
@@ -119,7 +120,7 @@ def balanced(world: World, rng: np.random.Generator, number: int) -> Planted:
             return planted
 
 
-ORDER = ("never waits", "walks into holes", "stops early", "ignores the second agent", "says nothing")
+ORDER = tuple(weakness.name for weakness in WEAKNESSES)
 
 
 def bench_planted(player: Player, cases: Cases) -> dict[str, Any]:

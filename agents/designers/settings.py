@@ -110,7 +110,7 @@ def parse_designer(spec: DesignerSpec) -> DesignerSettings:
     name = data.get("name")
     if name is None:
         raise ValueError(f"designer: a mapping needs 'name' or 'entrypoint', got the keys {sorted(map(str, data))}")
-    if name not in BY_NAME:
+    if not isinstance(name, str) or name not in BY_NAME:
         near = get_close_matches(str(name), DESIGNERS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(DESIGNERS)}"
         raise ValueError(f"unknown designer {name!r}; {hint}")

@@ -40,6 +40,10 @@ def deal(evidence: Evidence, seed: int) -> Evidence:
             "failures": [_moved(one, name) for one in evidence.failures],
             "clusters": [_moved_cluster(one, name) for one in evidence.clusters],
             "statistics": [one.model_copy(update={"cell": name[one.cell]}) for one in evidence.statistics],
+            "history": [
+                one.model_copy(update={"measured": {name[cell]: valid for cell, valid in one.measured.items()}})
+                for one in evidence.history
+            ],
         }
     )
 

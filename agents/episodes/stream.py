@@ -1,7 +1,7 @@
 """The episodes that a model may learn the roles from: rows of a role, its messages and the right answer.
 
 Half of them, unless told otherwise, rest on rollouts of policies with planted weaknesses; the other half on evidence
-that was invented. Either way the answer is the teacher's, and of a planted one it is checked against the truth.
+that was invented. Either way the answer is the teacher's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from agents import teacher
-from agents.episodes.drawn import draw_episode, draw_evidence, spoil
+from agents.episodes.drawn import draw_episode
 from agents.episodes.planted import World, draw_judgement, draw_planted
 from agents.render import render_messages
 from agents.roles import load_roles
@@ -24,7 +24,6 @@ PLANTED = 0.5
 ROLES = ("failure_analyst", "config_designer", "safety_critic")
 JUDGED = 64
 """Proposals whose gates were measured, from which critics' episodes are drawn: measuring takes a second each."""
-__all__ = ["PLANTED", "answer_text", "draw_evidence", "episodes", "planted_episodes", "spoil"]
 
 
 def answer_text(answer: BaseModel) -> str:

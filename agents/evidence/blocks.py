@@ -31,19 +31,26 @@ def _everywhere(evidence: Evidence, cell: Callable[[CellEvidence], dict[str, Any
 
 def _statistics(evidence: Evidence) -> dict[str, Any]:
     overall = {"valid": evidence.macro_valid, "optimal": evidence.macro_optimal, "change": None}
-    return {"cells": _everywhere(evidence, lambda _: overall), "statistics": []}
+    past = [one.model_copy(update={"predicted": {}, "measured": {}}) for one in evidence.history]
+    clusters = [one.model_copy(update={"cells": {}}) for one in evidence.clusters]
+    return {
+        "cells": _everywhere(evidence, lambda _: overall),
+        "statistics": [],
+        "history": past,
+        "clusters": clusters,
+    }
 
 
 def _faults(evidence: Evidence) -> dict[str, Any]:
     nothing: dict[str, Any] = {"top_fault": None, "outcomes": {}, "mean_first_fault_step": None}
     statistics = [one.model_copy(update={"fault_step": {}, "conflicts": 0.0}) for one in evidence.statistics]
-    return {"cells": _everywhere(evidence, lambda _: nothing), "outcomes": {}, "statistics": statistics}
+    return {"cells": _everywhere(evidence, lambda _: nothing), "outcomes": {}, "statistics": statistics, "clusters": []}
 
 
 BLOCKS: dict[str, Callable[[Evidence], dict[str, Any]]] = {
-    # Every cell is shown the mean over all cells, and nothing by number of agents.
+    # Every cell is shown the mean over all cells; nothing by number of agents, nothing of a cell's past.
     "statistics": _statistics,
-    # No verdict mix, most frequent fault or place of the first fault.
+    # No verdict mix, most frequent fault or place of the first fault, no failures grouped by these.
     "faults": _faults,
     "failures": lambda _: {"failures": [], "clusters": []},
     # Stages before this one, with what they predicted and what came of it.

@@ -18,7 +18,7 @@ from agents.changes import apply_changes
 from agents.designers import DESIGNERS, DesignContext, ProposalRejected, designer_title, get_designer
 from agents.designers.base import ModelName
 from agents.rolespec import ExternalModel
-from agents.schemas import Change, GateFinding, GateReport, Proposal
+from agents.schemas import Change, GateFinding, GateReport, HistoryEntry, Proposal
 from envsim import registry
 from envsim.api import EnvsimError
 from tools.probe_policy import ProbeTask
@@ -259,6 +259,12 @@ def test_shuffled_deals_every_measurement_to_another_cell() -> None:
     moved = [own.cell for own, dealt in zip(evidence.cells, seen.cells, strict=True) if own.valid != dealt.valid]
     assert len(moved) >= 6
     assert seen.failures[0].cell != evidence.failures[0].cell
+    measured = {cell.cell: cell.valid for cell in evidence.cells}
+    past = HistoryEntry(
+        stage=1, designer="self", changes=[], accepted=True, anchor_before=0.1, anchor_after=0.2, measured=measured
+    )
+    dealt = get_designer("shuffled").see(evidence.model_copy(update={"history": [past]}), 3)
+    assert dealt.history[0].measured == {cell.cell: cell.valid for cell in seen.cells}
     assert get_designer("self").see(evidence, 3) is evidence
 
 

@@ -223,8 +223,15 @@ def test_every_block_can_be_left_out_of_the_evidence_and_of_the_prompts(block: s
     assert not any(gone in prompt for prompt in prompts)
 
 
+def test_without_faults_no_failures_are_grouped_by_them() -> None:
+    assert "Failures alike" in asked(rich())
+    assert "Failures alike" not in asked(without(rich(), ["faults"]))
+
+
 def test_without_statistics_all_cells_look_alike() -> None:
     cut = without(rich(), ["statistics"])
+    assert not any(one.measured or one.predicted for one in cut.history)
+    assert not any(one.cells for one in cut.clusters)
     assert {cell.valid for cell in cut.cells} == {cut.macro_valid}
     assert without(rich(), []) == rich()
 
