@@ -11,7 +11,8 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,12 @@ def evaluate(
     # Far apart, so that the seeds of two evaluations do not meet.
     seeds = [seed * 1_000_003 + first + index for index in owed]
     answered = len(instances) - len(owed)
-    with path.open("a", encoding="utf-8") as file:
-        for batch in _answers(policy, prompts, seeds, generation, samples):
+    # Closed whatever happens here, so that a server is asked nothing more.
+    with (
+        path.open("a", encoding="utf-8") as file,
+        closing(_answers(policy, prompts, seeds, generation, samples)) as batches,
+    ):
+        for batch in batches:
             rows = [row for place, given in batch for row in _rows(environment, instances[owed[place]], given)]
             file.write("".join(row.model_dump_json() + "\n" for row in rows))
             file.flush()
@@ -236,7 +241,7 @@ def _cell_stats(rows: Sequence[Rollout]) -> CellStats:
 
 def _answers(
     policy: Policy, prompts: Sequence[list[Message]], seeds: Sequence[int], generation: GenerationSettings, samples: int
-) -> Iterator[list[tuple[int, list[Completion]]]]:
+) -> Generator[list[tuple[int, list[Completion]]], None, None]:
     """Batches of (index of the prompt, its completions): one prompt each where the policy streams, else a chunk."""
     shape: dict[str, Any] = {
         "max_new_tokens": generation.max_new_tokens,
@@ -244,8 +249,9 @@ def _answers(
         "samples": samples,
     }
     if isinstance(policy, StreamingPolicy):
-        for answer in policy.stream(prompts, seeds, **shape):
-            yield [answer]
+        with closing(policy.stream(prompts, seeds, **shape)) as given:
+            for answer in given:
+                yield [answer]
         return
     for start in range(0, len(prompts), CHUNK):
         chunk = prompts[start : start + CHUNK]

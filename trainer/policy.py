@@ -7,7 +7,7 @@ depends on its arguments alone: not on the global random state, and not on how p
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -66,7 +66,7 @@ class StreamingPolicy(Policy, Protocol):
         temperature: float,
         samples: int = 1,
         schema: dict[str, Any] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    ) -> Generator[tuple[int, list[Completion]], None, None]:
         """The index of each prompt and its completions, in the order in which prompts are done.
 
         They are those of `generate` with seed s where the seeds, one a prompt, are s, s + 1, s + 2...

@@ -42,12 +42,13 @@ from trainer.spec import (
 )
 from trainer.training_settings import SelectionSettings, SftSettings
 
-_BY_KIND: dict[Any, type[BaseModel]] = {
-    "transformers": TransformersRollouts,
-    "vllm_colocate": VllmColocate,
-    "vllm_server": VllmServer,
-    "vllm": VllmBackend,
-    "url": UrlBackend,
+_BY_KIND: dict[tuple[Any, Any], type[BaseModel]] = {
+    ("rollouts", "transformers"): TransformersRollouts,
+    ("rollouts", "vllm_colocate"): VllmColocate,
+    ("rollouts", "vllm_server"): VllmServer,
+    ("backend", "transformers"): TransformersBackend,
+    ("backend", "vllm"): VllmBackend,
+    ("backend", "url"): UrlBackend,
 }
 
 
@@ -266,8 +267,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: Any = Profile
     for part in path:
-        if part in _BY_KIND:
-            model = _BY_KIND[part]
+        if (path[0], part) in _BY_KIND:
+            model = _BY_KIND[path[0], part]
         elif part in getattr(model, "model_fields", {}):
             annotation = model.model_fields[part].annotation
             arms = [annotation, *getattr(annotation, "__args__", ())]

@@ -23,6 +23,8 @@ from trainer.spec import Trip
 from trainer.training_settings import SftTripwires, Tripwires
 
 AnyWires = Tripwires | SftTripwires
+LEAST_LOSS = 0.01
+"""Nats a token: below it a stage has learnt its tasks by heart, and its loss moves by noise alone."""
 
 
 def judge(rows: Sequence[Step], wires: AnyWires) -> Trip | None:
@@ -69,7 +71,7 @@ def _supervised(rows: Sequence[Any], wires: SftTripwires) -> Iterator[Figure]:
         if not math.isfinite(losses[-1]):
             yield "loss_growth", losses[-1], True
         elif len(losses) >= 2 * window:
-            growth = _mean(losses[-window:]) / min(_earlier(losses, window))
+            growth = _mean(losses[-window:]) / max(min(_earlier(losses, window)), LEAST_LOSS)
             yield "loss_growth", growth, not growth <= wires.loss_growth
     yield from _above(rows, "gradient_norm_above", "gradient_norm", wires.gradient_norm_above, wires.window)
 

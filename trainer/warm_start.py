@@ -12,6 +12,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ from trainer.checkpoint import CheckpointError, resolve
 from trainer.dataset import DatasetError, write_dataset
 from trainer.evaluate import EvaluationError, evaluate
 from trainer.launch.contract import LaunchError
-from trainer.launch.places import launcher
+from trainer.launch.places import evaluation_plan, launcher
 from trainer.metrics import SftMetrics, stage_rows
-from trainer.policy import TransformersPolicy
+from trainer.policy import PolicyError
 from trainer.profile import Profile, ProfileError, load_profile
+from trainer.serving.settings import UrlBackend, engine
 from trainer.spec import DataRef, EvalReport, ModelRef, SftResult, SftSpec, explain
 from trainer.stage import StageCancelled, StageError, StageInputError, run_sft
 from trainer.stopping import EXIT_DRAINED, stopped_by_signals
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
-    except LaunchError as error:
+    except (LaunchError, PolicyError) as error:
         print(error, file=sys.stderr)
         return 1
     except StageError as error:
@@ -76,6 +78,11 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> int:
     for name, least in (("tasks", 1), ("seed", 0), ("evaluate", 0)):
         if getattr(options, name) < least:
             raise ProfileError(f"--{name} is {getattr(options, name)}, expected {least} or more")
+    if isinstance(profile.backend, UrlBackend) and options.evaluate:
+        raise ProfileError(
+            f"profile {profile.name} evaluates by {profile.backend.base_url}, which cannot answer for the model "
+            "that is trained; give another backend, or --evaluate 0"
+        )
     environment = get(options.environment)
     start = resolve(options.model or profile.model)
     directory: Path = options.directory
@@ -169,26 +176,20 @@ def _evaluated(
         if stop.is_set():
             raise StageCancelled(f"stopped after {done} of {total} answers; run it again to go on")
 
-    policy = TransformersPolicy(
-        ref,
-        device=profile.device,
-        threads=profile.threads,
-        batch_size=profile.evaluation.batch_size,
-        chat_template_kwargs=profile.generation.chat_template_kwargs,
-    )
-    report = evaluate(
-        policy,
-        environment,
-        tasks,
-        set_name=SET,
-        model_sha256=ref.sha256,
-        style=profile.style,
-        generation=profile.generation.model_copy(update={"temperature": 0.0}),
-        directory=directory,
-        progress=go_on,
-    )
-    policy.close()
-    return report
+    plan = evaluation_plan(profile, environment=environment.name, set_name=SET, model=ref)
+    with closing(plan.policy(directory)) as policy:
+        return evaluate(
+            policy,
+            environment,
+            tasks,
+            set_name=SET,
+            model_sha256=ref.sha256,
+            style=profile.style,
+            generation=plan.generation,
+            directory=directory,
+            backend=engine(plan.backend),
+            progress=go_on,
+        )
 
 
 def _learnt(result: SftResult) -> str:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from trainer.launch.local import LocalLauncher
 from trainer.launch.places import launcher
 from trainer.launch.presets import presets
 from trainer.launch.ranks import arguments_for
-from trainer.launch.serving import ServingError, free_port, serve_line, split_gpus, start, wait_healthy
+from trainer.launch.serving import fate, serve_line, split_gpus, start
 from trainer.launch.settings import LaunchSettings
 from trainer.launch.shard import EvaluationPlan
 from trainer.launch.sharded import ShardedPolicy
 from trainer.profile import ProfileError, load_profile, shipped_profiles
+from trainer.serving.health import ServingError, free_port, wait_healthy
 from trainer.spec import GenerationSettings, ModelRef, Ranks, StageSpec, VllmServer
 from trainer.stage import StageInputError, check_spec
 
@@ -184,13 +186,13 @@ def test_a_server_is_waited_for_and_ends_with_whoever_started_it(tmp_path: Path)
     port = free_port()
     line = ["-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(tmp_path)]
     server = start(line, {})
-    wait_healthy(server, f"http://127.0.0.1:{port}", seconds=20)
+    wait_healthy(partial(fate, server), f"http://127.0.0.1:{port}", seconds=20)
     server.terminate()
     assert server.wait(timeout=20) != 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
-    with pytest.raises(ServingError, match="ended with 3 before it was healthy"):
-        wait_healthy(start(["-c", "raise SystemExit(3)"], {}), f"http://127.0.0.1:{port}", seconds=20)
+    with pytest.raises(ServingError, match="ended with 3; what it said is above"):
+        wait_healthy(partial(fate, start(["-c", "raise SystemExit(3)"], {})), f"http://127.0.0.1:{port}", seconds=20)
 
 
 def task(tmp_path: Path, code: str, *arguments: str) -> Task:
@@ -238,21 +240,21 @@ def test_a_leash_ends_with_its_holder(tmp_path: Path, sign: signal.Signals) -> N
     wait(lambda: not process.exists())
 
 
-@pytest.mark.parametrize(("grace", "ends"), [("0.2", b""), ("20", b"in peace")])
-def test_a_leash_gives_the_grace_that_it_is_told(tmp_path: Path, grace: str, ends: bytes) -> None:
+@pytest.mark.parametrize(("grace", "takes", "ends"), [("0.2", 60, b""), ("20", 1, b"in peace")])
+def test_a_leash_gives_the_grace_that_it_is_told(tmp_path: Path, grace: str, takes: int, ends: bytes) -> None:
     slow = (
         "import pathlib, signal, sys, time\n"
         "asked = []\n"
         "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
         f"pathlib.Path({str(tmp_path / 'ready')!r}).touch()\n"
         "while not asked: time.sleep(0.01)\n"
-        "time.sleep(1); print('in peace', end='', flush=True)"
+        f"time.sleep({takes}); print('in peace', end='', flush=True)"
     )
     command = [sys.executable, "-m", "trainer.launch.leash", "--grace", grace, "-c", slow]
     leash = subprocess.Popen(command, stdout=subprocess.PIPE)
     wait((tmp_path / "ready").exists)
     leash.terminate()
-    said, _ = leash.communicate(timeout=20)
+    said, _ = leash.communicate(timeout=50)
     assert said == ends
     assert leash.returncode == (0 if ends else -signal.SIGKILL)
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from trainer.processes import GRACE_SECONDS, end_own
+from trainer.processes import GRACE_SECONDS, end_own, running
 
 _POLL_SECONDS = 0.2
 
@@ -57,14 +57,14 @@ def hold(
     child = subprocess.Popen(command, start_new_session=True)
     if started is not None:
         started(child.pid)
-    while (code := child.poll()) is None:
+    while running(child):
         if os.getppid() != parent:
             os.killpg(child.pid, signal.SIGKILL)
         elif told.is_set():
             end_own(child, grace)
         else:
             time.sleep(_POLL_SECONDS)
-    end_as(code)
+    end_as(child.returncode)
 
 
 def main(arguments: Sequence[str]) -> NoReturn:

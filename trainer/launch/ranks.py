@@ -26,8 +26,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from trainer.launch.leash import end_as
 from trainer.launch.presets import presets
-from trainer.launch.serving import ServingError, serving, split_gpus
+from trainer.launch.serving import serving, split_gpus
 from trainer.processes import DRAIN_RANKS
+from trainer.serving.health import ServingError
 from trainer.spec import StageSpec
 
 

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from trainer.processes import GRACE_SECONDS, end_own
+from trainer.serving.health import MODULE, ServingError, free_port, wait_healthy
 from trainer.spec import StageSpec
 
 HEALTHY_WITHIN_SECONDS = 900.0
-_POLL_SECONDS = 1.0
-
-
-class ServingError(RuntimeError):
-    """There are too few GPUs, or the server does not come up."""
 
 
 def split_gpus(visible: list[str], processes: int, served: int) -> tuple[list[str], list[str]]:
@@ -43,7 +36,7 @@ def serve_line(spec: StageSpec, port: int) -> list[str]:
     if spec.rollouts.kind != "vllm_server":
         raise ValueError(f"rollouts are {spec.rollouts.kind}, expected vllm_server")
     return [
-        *("-m", "vllm.entrypoints.cli.main", "serve", spec.init_model.path),
+        *("-m", MODULE, "--model", spec.init_model.path),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--tensor-parallel-size", str(spec.rollouts.gpus)),
         *("--max-model-len", str(spec.rollouts.max_model_length)),
@@ -62,7 +55,7 @@ def serving(spec: StageSpec, gpus: list[str]) -> Iterator[str]:
     server = start(serve_line(spec, port), environment)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_healthy(server, url)
+        wait_healthy(partial(fate, server), url, HEALTHY_WITHIN_SECONDS)
         yield url
     finally:
         # The leash needs a grace of its own for what it holds.
@@ -75,22 +68,7 @@ def start(line: list[str], environment: Mapping[str, str]) -> subprocess.Popen[b
     return subprocess.Popen(command, start_new_session=True, env={**os.environ, **environment})
 
 
-def wait_healthy(server: subprocess.Popen[bytes], url: str, seconds: float = HEALTHY_WITHIN_SECONDS) -> None:
-    """Return once the server answers. Raises ServingError if it ends or takes too long."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if (code := server.poll()) is not None:
-            raise ServingError(f"the vLLM server ended with {code} before it was healthy; what it said is above")
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(_POLL_SECONDS)
-    raise ServingError(f"the vLLM server at {url} was not healthy within {seconds:.0f} s")
-
-
-def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def fate(server: subprocess.Popen[bytes]) -> str | None:
+    """How it ended, None while it runs."""
+    code = server.poll()
+    return None if code is None else f"the vLLM server ended with {code}; what it said is above"

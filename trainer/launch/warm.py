@@ -66,7 +66,13 @@ class Nursery:
         if "error" in told:
             raise OSError(told["errno"], told["error"], str(log))
         pid: int = told["pid"]
+        # The kernel gives ids again; the end of whoever had this one was told before.
+        self._codes.pop(pid, None)
         return pid
+
+    def close(self) -> None:
+        """End it; its workers go on."""
+        self._close()
 
     def code(self, pid: int) -> int | None:
         """Exit code of a worker, or minus the signal that killed it; None while that is not known."""
@@ -163,7 +169,8 @@ class WarmLauncher:
         try:
             pid = self._nursery.fork(task.arguments[len(START) :], task.log)
         except LaunchError:
-            # Killed, as by the kernel for its memory: the next task brings up another.
+            # Killed, as by the kernel for its memory, or too slow: it must not fork what is started elsewhere now.
+            self._nursery.close()
             self._nursery = None
             return self._local.start(task)
         return WarmJob(self._nursery, pid, self.grace_seconds)

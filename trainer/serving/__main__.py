@@ -29,7 +29,8 @@ from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.agreement import Agreement, agreement
 from trainer.serving.bench import Speed, measure
 from trainer.serving.client import Constraint, OpenAIPolicy
-from trainer.serving.server import SERVED_NAME, Server, ServingError, serving
+from trainer.serving.health import ServingError
+from trainer.serving.server import SERVED_NAME, Server, serving
 from trainer.serving.settings import VllmBackend
 from trainer.spec import ModelRef
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from envsim.documents import read_text
 from trainer.policy import OwnedPolicy, PolicyError, TransformersPolicy
 from trainer.serving.client import OpenAIPolicy
-from trainer.serving.server import SERVED_NAME, Server, ServingError, start_server
+from trainer.serving.health import ServingError
+from trainer.serving.server import SERVED_NAME, Server, start_server
 from trainer.serving.settings import Backend, UrlBackend, VllmBackend
 from trainer.spec import ModelRef
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Literal, get_args
 
@@ -142,7 +142,7 @@ class OpenAIPolicy:
         temperature: float,
         samples: int = 1,
         schema: dict[str, Any] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    ) -> Generator[tuple[int, list[Completion]], None, None]:
         """See `StreamingPolicy.stream`. Raises PolicyError if a request fails; what is under way is waited for."""
         given_up = threading.Event()
         pool = ThreadPoolExecutor(self._concurrency)

@@ -10,17 +10,14 @@ import json
 import os
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from trainer.launch.serving import free_port
 from trainer.processes import GRACE_SECONDS, Process, end, end_own, spawn
+from trainer.serving.health import MODULE, ServingError, free_port, wait_healthy
 from trainer.serving.hold import lives, read_held
 from trainer.serving.settings import VllmBackend
 
@@ -29,14 +26,7 @@ SERVED_NAME = "policy"
 LOG = "server.log"
 RECORD = "process.json"
 Device = Literal["cpu", "cuda"]
-_MODULE = "vllm.entrypoints.openai.api_server"
-"""The console script ``vllm`` is not used: it fails where an optional package of its other commands is broken."""
-_POLL_SECONDS = 0.5
 _TAIL = 25
-
-
-class ServingError(RuntimeError):
-    """A server cannot be started, does not come up, or is another's."""
 
 
 class Server:
@@ -72,19 +62,13 @@ class Server:
 
     def wait(self, seconds: float) -> None:
         """Return once the server is healthy. Raises ServingError if it ends before, or takes longer."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if (fate := self.fate()) is not None:
-                raise ServingError(f"{fate}\nit never became healthy")
-            try:
-                with urllib.request.urlopen(f"{self.root}/health", timeout=5):
-                    return
-            except (urllib.error.URLError, TimeoutError, ConnectionError):
-                time.sleep(_POLL_SECONDS)
-        raise ServingError(
-            f"the vLLM server was not healthy within {seconds:g} s; raise start_seconds if it was still loading; the "
-            f"end of {self.log}:\n{self.tail()}"
-        )
+        try:
+            wait_healthy(self.fate, self.root, seconds)
+        except ServingError as error:
+            if self._process.poll() is not None:
+                raise
+            late = "raise start_seconds if it was still loading"
+            raise ServingError(f"{error}; {late}; the end of {self.log}:\n{self.tail()}") from error
 
     def stop(self) -> None:
         """End it, gently first, with all that it started; its memory is free then. Twice does nothing."""
@@ -122,7 +106,7 @@ def start_server(
     port = free_port()
     command = [
         *(sys.executable, "-P", "-m", "trainer.serving.hold", str(directory / RECORD)),
-        *(python, "-m", _MODULE, *server_arguments(model, backend, port, device=device, seed=seed)),
+        *(python, "-m", MODULE, *server_arguments(model, backend, port, device=device, seed=seed)),
     ]
     process = spawn(command, directory / LOG, server_environment(backend, device=device, threads=threads))
     return Server(process, port, directory)

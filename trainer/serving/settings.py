@@ -10,8 +10,12 @@ from pydantic import Field, field_validator, model_validator
 from trainer.frozen import Frozen, short
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-OURS = ("--model", "--served-model-name", "--host", "--port", "--dtype", "--max-model-len", "--seed")
-"""Flags that have a setting of their own, or that the starter must know."""
+OURS = (
+    *("--model", "--served-model-name", "--host", "--port", "--dtype", "--max-model-len", "--seed"),
+    *("--tensor-parallel-size", "-tp", "--gpu-memory-utilization"),
+    *("--generation-config", "--structured-outputs-config"),
+)
+"""Flags that have a setting of their own, or that the starter sets."""
 
 
 class TransformersBackend(Frozen):
