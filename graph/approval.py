@@ -16,11 +16,9 @@ from agents.schemas import MOST_CHANGES, Change, Frozen, GateReport, Proposal
 from envsim.documents import DocumentError, read_yaml
 from graph import layout, words
 from graph.settings import SettingsError
-from graph.state import RunState
+from graph.state import PERSON, RunState
 from graph.work import Work
 
-PERSON = "person"
-"""Who a proposal is by that a person wrote; also the source of the stage's plan."""
 SAID = {"yes": True, "approve": True, "no": False, "reject": False}
 HOW = "true, false, or a proposal in its place: {'changes': [{'path', 'op', 'value'}], 'rationale', 'predicted'}"
 
@@ -89,6 +87,8 @@ def approval(state: RunState, work: Work) -> RunState:
     if given is None:
         word = interrupt(question(work, state), response_schema=Word).root
         given = {"approved": word is True and passed}
+        if word is True and not passed:
+            given["stopped_by_gate"] = True
         if isinstance(word, Edited):
             write_proposal(work, stage, revision + 1, word)
             given["edited"] = True
@@ -98,7 +98,8 @@ def approval(state: RunState, work: Work) -> RunState:
         return RunState(review="revise", why="edited by a person", revision=revision + 1)
     if given["approved"]:
         return RunState(review="approve", why="approved by a person")
-    return RunState(review="reject", why="rejected by a person")
+    why = "approved by a person, but a gate failed" if given.get("stopped_by_gate") else "rejected by a person"
+    return RunState(review="reject", why=why)
 
 
 def asks_person(work: Work, state: RunState) -> bool:

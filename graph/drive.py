@@ -109,16 +109,16 @@ async def where_to_go_on(work: Work, graph: Graph, snapshot: StateSnapshot) -> R
     await leave_branch(work, graph, snapshot)
     if snapshot.next:
         return None
-    if not snapshot.values:
-        begun = forked_state(work.run)
-        if begun is None:
-            return RunState()
-        await graph.aupdate_state(snapshot.config, begun, as_node="accept_or_roll_back")
-        return None
-    if final_result(work.run) is not None:
-        return None
-    work.reporter.line(f"{layout.RESULT} is missing or damaged; it is made again from the other files", style="yellow")
-    return RunState()
+    if snapshot.values:
+        if final_result(work.run) is not None:
+            return None
+        told = f"{layout.RESULT} is missing or damaged; it is made again from the other files"
+        work.reporter.line(told, style="yellow")
+    begun = forked_state(work.run)
+    if begun is None:
+        return RunState()
+    await graph.aupdate_state(snapshot.config, begun, as_node="accept_or_roll_back")
+    return None
 
 
 def with_signals(work: Work, control: RunControl) -> None:

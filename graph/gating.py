@@ -10,7 +10,7 @@ from agents.gates import NOT_ENFORCED, RELATIVE, GateContext, Prediction, run_ga
 from agents.schemas import Change, GateFinding, GateReport, Proposal
 from envsim.api import EnvsimError, Measurement, YieldError
 from graph import layout
-from graph.state import Pointer, RunState
+from graph.state import PERSON, Pointer, RunState
 from graph.training import stage_result
 from graph.work import Work
 from tools.probe_policy import ProbeResult, probe
@@ -23,7 +23,8 @@ def gate_report(work: Work, state: RunState) -> GateReport:
     stage, revision = state["stage"], state["revision"]
     file = layout.in_round(stage, revision, "gates.json")
     answer = work.run.read(layout.in_round(stage, revision, "proposal.json"))
-    conditions = open_conditions(work, stage, revision)
+    # No critic stands above a person.
+    conditions = [] if answer["by"] == PERSON else open_conditions(work, stage, revision)
     inputs = {
         "proposal": answer["parsed"],
         "base": work.run.read(state["config"]),

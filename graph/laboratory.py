@@ -111,19 +111,3 @@ def cost_of(answer: Mapping[str, Any]) -> Cost:
         input_tokens=sum(one["input_tokens"] for one in attempts),
         output_tokens=sum(one["output_tokens"] for one in attempts),
     )
-
-
-def stage_cost(work: Work, stage: int) -> Cost:
-    """What designing a stage cost in all its rounds: every model that was asked as the designer, and every probe.
-
-    Probes are counted as they were rolled out, each once, those of the gates included.
-    """
-    total = Cost()
-    for file in sorted(work.run.path(layout.in_stage(stage, "proposals")).glob("*/cost.json")):
-        spent = Cost.model_validate(work.run.read(work.run.name(file)))
-        total += Cost(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-    for file in sorted(work.run.path(layout.in_stage(stage, "probes")).glob("[0-9a-f]*.json")):
-        found = work.run.read(work.run.name(file))
-        rollouts = sum(task["samples"] for task in found["tasks"])
-        total += Cost(probe_rollouts=rollouts, probe_tokens=found["tokens"])
-    return total

@@ -16,13 +16,12 @@ from agents.schemas import Budget
 from envsim.api import EnvsimError
 from graph import layout, words
 from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
-from graph.approval import PERSON
 from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.spending import affordable_steps
-from graph.state import STATE_VERSION, Pointer, RunState
+from graph.state import PERSON, STATE_VERSION, Pointer, RunState
 from graph.tasks import stage_tasks
 from graph.training import (
     interruption_line,

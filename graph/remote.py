@@ -56,7 +56,8 @@ def carry(place: Launcher, run_dir: Path, arguments: Sequence[str], resources: R
     losses, lost_at = 0, 0.0
     while True:
         again = losses > 0 and (run_dir / RUN_FILE).exists() and "--resume" not in arguments
-        line = ("-P", "-m", "graph.run", "--run-dir", str(run_dir), *(["--resume"] if again else []), *arguments)
+        given = ["--resume", *without_fork(arguments)] if again else arguments
+        line = ("-P", "-m", "graph.run", "--run-dir", str(run_dir), *given)
         task = Task(name=f"run {run_dir.name}", arguments=line, log=log, resources=resources)
         job = place.start(task)
         try:
@@ -75,6 +76,14 @@ def carry(place: Launcher, run_dir: Path, arguments: Sequence[str], resources: R
             raise LaunchError(failure(task, code))
         else:
             losses, lost_at = losses + 1, time.monotonic()
+
+
+def without_fork(arguments: Sequence[str]) -> list[str]:
+    """What is left to say once the fork has begun: it is begun once."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--fork-from", "--at-stage"):
+        parser.add_argument(flag)
+    return parser.parse_known_args(list(arguments))[1]
 
 
 def show(log: Path, position: int) -> int:

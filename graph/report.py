@@ -130,6 +130,7 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]], *, at: At | Non
             written_text=report_story.moment(now),
             now=report_story.now_card(at, now),
             identity=summary["identity"],
+            designer=words.designer(summary["identity"]["settings"]["designer"]),
             settings_text=yaml.safe_dump(summary["identity"], sort_keys=False, allow_unicode=True),
             stages=stages,
             final=final,

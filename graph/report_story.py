@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from graph import words
 from graph.report_state import At
 from graph.trace_spans import Span
 
@@ -214,7 +215,7 @@ def provenance(summary: dict[str, Any]) -> dict[str, Any]:
         "facts": [
             ("environment", identity["settings"]["environment"]),
             ("profile", identity["settings"]["profile"]),
-            ("designer", identity["settings"]["designer"]),
+            ("designer", words.designer(identity["settings"]["designer"])),
             ("seed", identity["settings"]["seed"]),
             ("starting checkpoint, sha256", identity.get("start_sha256", "")),
             ("roles, sha256", identity.get("roles_sha256", "")),

@@ -7,6 +7,7 @@ gains over the start are compared only where both began with the same checkpoint
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,11 @@ def paired(name: str, first: list[Rollout], second: list[Rollout]) -> SetPair:
                 p_value=cell.p_value,
             )
         )
-    cells.sort(key=lambda one: [int(part) if part.isdigit() else part for part in one.cell.split("x")])
+    cells.sort(key=lambda one: natural(one.cell))
     means = [sum(side) / len(cells) for side in ([c.a for c in cells], [c.b for c in cells])]
     return SetPair(name=name, valid=whole.valid, optimal=whole.optimal, a=means[0], b=means[1], cells=cells)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that puts 9x9 before 10x10, and takes any name."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]

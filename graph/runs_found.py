@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envsim.documents import DocumentError
-from graph import layout
+from graph import layout, words
 from graph.report_state import sessions, standing
 from graph.rundir import LOCK_FILE, RUN_FILE, RunDir, stored_identity
 from graph.settings import Frozen, SettingsError
@@ -104,7 +104,7 @@ def read_run(root: Path) -> Found:
         path=str(root),
         state=state_of(root, events),
         why=known[-1].why if known else "",
-        designer=str(settings.get("designer")),
+        designer=words.designer(settings.get("designer")),
         seed=int(settings.get("seed", 0)),
         environment=str(settings.get("environment")),
         profile=str(settings.get("profile")),

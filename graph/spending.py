@@ -6,6 +6,7 @@ All is counted from files, and only up to the stage that is asked for, so that a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from graph import layout
 from graph.rundir import RunDir
@@ -26,8 +27,16 @@ def charged(run: RunDir, trained: int, designed: int) -> int:
 
 def design_tokens(run: RunDir, stage: int) -> int:
     """What roles said and the probed policy answered while a stage was designed, everything that was sent back too."""
-    said = ("answers/*.json", "proposals/*/proposal.json", "proposals/*/critique.json")
-    return sum(_sum(run, stage, pattern, "tokens") for pattern in (*said, "probes/[!m]*.json"))
+    notes = ("notes/*.json", "proposals/*/notes/*.json")
+    said = ("answers/*.json", "proposals/*/proposal.json", "proposals/*/critique.json", *notes)
+    spoken = sum(_sum(run, stage, pattern, "tokens") for pattern in (*said, "probes/[!m]*.json"))
+    return spoken + sum(_called(run, stage, pattern) for pattern in ("answers/*.json", "proposals/*/*.json", *notes))
+
+
+def _called(run: RunDir, stage: int, pattern: str) -> int:
+    """What the policy answered to tools that roles called."""
+    calls = (call for found in _files(run, stage, pattern) for call in found.get("tool_calls", []))
+    return sum(call["tokens"] for call in calls)
 
 
 def _sum(run: RunDir, stage: int, pattern: str, key: str) -> int:
@@ -35,10 +44,16 @@ def _sum(run: RunDir, stage: int, pattern: str, key: str) -> int:
 
 
 def _tokens(run: RunDir, stage: int, pattern: str, key: str) -> Iterator[int]:
+    for found in _files(run, stage, pattern):
+        if isinstance(found.get(key), int):
+            yield found[key]
+
+
+def _files(run: RunDir, stage: int, pattern: str) -> Iterator[dict[str, Any]]:
     for path in sorted(run.path(layout.stage_dir(stage)).glob(pattern)):
         found = run.read_if_whole(run.name(path))
-        if isinstance(found, dict) and isinstance(found.get(key), int):
-            yield found[key]
+        if isinstance(found, dict):
+            yield found
 
 
 def affordable_steps(work: Work, stage: int, current: Pointer) -> int:

@@ -13,6 +13,8 @@ from typing_extensions import TypedDict
 STATE_VERSION = 1
 
 Review = Literal["approve", "revise", "reject"]
+PERSON = "person"
+"""Who a proposal is by that a person wrote; also the source of the stage's plan."""
 
 
 class Pointer(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agents.designers import designer_title
 from agents.gates import NOT_ENFORCED
 
 
@@ -74,3 +75,11 @@ def gates(report: dict[str, Any]) -> str:
     if not failed:
         return f"all {len(report['findings'])} gates passed"
     return "; ".join(f"{one['gate']} failed: {one['reason']}" for one in failed)
+
+
+def designer(spec: Any) -> str:
+    """A designer's short name; of one that is not known here, what the settings say."""
+    try:
+        return designer_title(spec)
+    except (AttributeError, TypeError, ValueError):
+        return str(spec)

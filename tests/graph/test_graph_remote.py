@@ -13,7 +13,7 @@ import yaml
 from two_nodes import TwoNodes, two_nodes
 
 from graph.exits import Exit
-from graph.remote import main
+from graph.remote import main, without_fork
 
 pytestmark = pytest.mark.loop
 
@@ -46,3 +46,8 @@ def test_a_run_goes_on_elsewhere_when_its_node_is_lost(
     # What a bad line says comes back as it would from the run itself.
     assert main(["--ray", address, "--run-dir", str(tmp_path / "x"), "--", "--designer", "slef"]) == Exit.BAD_INPUT
     assert "did you mean" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("fork", [["--fork-from", "old", "--at-stage", "1"], ["--fork-from=old", "--at-stage=1"]])
+def test_a_fork_is_begun_once(fork: list[str]) -> None:
+    assert without_fork([*fork, "--designer", "fixed", "--stages", "3"]) == ["--designer", "fixed", "--stages", "3"]

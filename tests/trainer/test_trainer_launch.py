@@ -171,7 +171,7 @@ def served(make_spec: Any, **changes: Any) -> StageSpec:
 
 def test_the_server_is_what_the_stage_is_and_gets_the_last_gpus(make_spec: Any) -> None:
     line = serve_line(served(make_spec), 8101)
-    assert line[line.index("serve") + 1] == make_spec().init_model.path
+    assert line[line.index("--model") + 1] == make_spec().init_model.path
     assert line[line.index("--port") + 1] == "8101"
     assert line[line.index("--tensor-parallel-size") + 1] == "2"
     assert json.loads(line[line.index("--weight-transfer-config") + 1]) == {"backend": "nccl"}
