@@ -209,9 +209,11 @@ def test_two_continuations_of_one_checkpoint(straight: tuple[Path, Path], tmp_pa
     for found in (before, after):
         found.pop("forks.jsonl", None)
     assert after == before
-    # Without its database a fork begins again where it parted, not at the start, which is another designer's.
-    for path in other.glob("graph.sqlite*"):
-        path.unlink()
+    # Without its database or result a fork begins again where it parted, not at the start, which is another designer's.
     trained = {path: path.stat().st_mtime_ns for path in other.glob("stages/*/result.json")}
-    finish(start(tmp_path, "--run-dir", other, "--resume"))
-    assert {path: path.stat().st_mtime_ns for path in other.glob("stages/*/result.json")} == trained
+    for lost in ("graph.sqlite*", "result.json"):
+        for path in other.glob(lost):
+            path.unlink()
+        finish(start(tmp_path, "--run-dir", other, "--resume"))
+        assert (other / "result.json").exists()
+        assert {path: path.stat().st_mtime_ns for path in other.glob("stages/*/result.json")} == trained

@@ -13,7 +13,7 @@ from graph.build import after_stage
 from graph.prepare import prepare
 from graph.rundir import RunDir
 from graph.settings import RunSettings, SettingsError, parse_settings
-from graph.spending import affordable_steps, affords_another, charged
+from graph.spending import affordable_steps, affords_another, charged, design_tokens
 from graph.state import Pointer, RunState
 from graph.timing import Clock
 from graph.work import Work
@@ -74,6 +74,14 @@ def test_training_probes_and_roles_are_charged(tmp_path: Path, profile: Path) ->
     assert charged(work.run, trained=1, designed=2) == 400 + 2 * 113
     work.run.path("stages/000/answers/failure_analyst.json").write_text('{"tokens"')
     assert charged(work.run, trained=1, designed=1) == 400 + 112
+
+
+def test_notes_and_the_policys_answers_to_tools_are_charged(tmp_path: Path, profile: Path) -> None:
+    work = work_with(None, tmp_path / "run", profile)
+    calls = [{"tokens": 20}, {"tokens": 30}]
+    for file in ("notes/a.json", "proposals/0/notes/b.json", "proposals/0/proposal.json"):
+        work.run.write(layout.in_stage(1, file), {"tokens": 4, "tool_calls": calls})
+    assert design_tokens(work.run, 1) == 3 * (4 + 50)
 
 
 @pytest.mark.parametrize(
