@@ -25,6 +25,9 @@ SERVED_NAME = "policy"
 """The model's name in requests."""
 LOG = "server.log"
 RECORD = "process.json"
+STRUCTURED_OUTPUTS = {"backend": "xgrammar", "disable_any_whitespace": True}
+"""One backend, since one that is picked for each request may differ between two of them; and no whitespace beyond the
+usual, on which a small model under a JSON schema can spend all of its tokens."""
 Device = Literal["cpu", "cuda"]
 _TAIL = 25
 
@@ -165,8 +168,7 @@ def server_arguments(model: Path, backend: VllmBackend, port: int, *, device: De
         *("--seed", str(seed)),
         # Else the checkpoint's generation_config.json decides what a request leaves open.
         *("--generation-config", "vllm"),
-        # A backend that is picked for each request may differ between two of them.
-        *("--structured-outputs-config", json.dumps({"backend": "xgrammar"})),
+        *("--structured-outputs-config", json.dumps(STRUCTURED_OUTPUTS)),
         *(_memory_arguments(backend) if device == "cuda" else []),
         *backend.arguments,
     ]
