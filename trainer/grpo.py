@@ -8,9 +8,7 @@ without a GPU, so its training loop is as TRL ships it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +19,20 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 from trl.rewards import get_soft_overlong_punishment  # type: ignore[attr-defined]
 
 from envsim.api import Environment, EnvsimError, Instance
-from envsim.registry import get
-from trainer import checkpoint
+from trainer import course
 from trainer.attempts import number
-from trainer.checkpoint import CheckpointError, load
 from trainer.compaction import KEYS, compact
 from trainer.completions import Keeper
-from trainer.dataset import DatasetError, read_dataset
 from trainer.draining import Drain
-from trainer.lengths import check_room
 from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
 from trainer.rollouts import Clock, Rollouts
 from trainer.spec import GrpoSettings, StageSpec, canonical_hash
 from trainer.trained import (
     Trained,
-    TrainingError,
     TrainingInputError,
     lora_config,
     optional,
-    save_moved,
     shared_arguments,
 )
 from trainer.tripwires import Watch
@@ -113,25 +105,15 @@ def train(
             tasks of which none can be answered.
         TrainingError: fewer steps than asked for, or weights that did not move.
     """
-    torch.set_num_threads(spec.threads)
-    set_seed(spec.seed)
-    try:
-        environment = get(spec.environment)
-        instances = read_dataset(environment, spec.dataset)
-        rows = training_rows(spec, environment, instances)
-        checkpoint.verify(spec.init_model)
-        model, tokenizer = load(spec.init_model, device=spec.device)
-        warnings = check_room(environment, instances, spec.style, tokenizer, spec.generation.max_new_tokens)
-    except (EnvsimError, DatasetError, CheckpointError) as error:
-        raise TrainingInputError(str(error)) from error
+    environment, instances = course.opened(spec)
+    rows = training_rows(spec, environment, instances)
+    model, tokenizer, warnings = course.loaded(spec, environment, instances)
     if spec.rollouts.kind != "transformers":
         optional("vllm", "rollouts")
     if (spec.rollouts.kind == "vllm_server") != (server is not None):
         raise TrainingInputError(
             f"rollouts are {spec.rollouts.kind} and the server is {server}; start it by a launcher"
         )
-    for warning in warnings:
-        print(f"warning: {warning}", flush=True)
     clock = Clock()
     keeper = Keeper(attempt.parent, spec.completions_mib)
     step = None if resume is None else number(resume)
@@ -156,44 +138,20 @@ def train(
     )
     # TRL, and vLLM more so, reseed the process while the trainer is built.
     set_seed(spec.seed, device_specific=True)
-    trip = None if watch is None else watch.trip
-    if trip is None:
-        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-        trip, reached = None if watch is None else watch.trip, trainer.state.global_step
-    else:
-        # The last attempt was stopped at this checkpoint and died before it could say so.
-        trainer._load_from_checkpoint(str(resume))
-        reached = trip.step
-    ended = Trained(
-        steps=reached,
-        weight_change=None,
-        resumed_from_step=step,
-        tripped=trip,
-        warnings=tuple(warnings),
-        clock=clock,
-    )
-    if drain.asked and not ended.finished(spec.steps):
-        return ended
-    if not ended.finished(spec.steps):
-        raise TrainingError(
-            f"training ended after {reached} steps, expected {spec.grpo.steps}; the dataset has {len(rows)} prompts"
-        )
-    if not trainer.is_world_process_zero():
-        return ended
-    saving = time.monotonic()
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    change = save_moved(model, Path(spec.init_model.path), output, steps=reached, tripped=trip)
-    clock.saving += time.monotonic() - saving
-    return replace(ended, weight_change=change)
+    return course.run(trainer, spec, output, resume=resume, watch=watch, drain=drain, clock=clock, warnings=warnings)
 
 
 def training_rows(spec: StageSpec, environment: Environment, instances: Sequence[Instance]) -> list[dict[str, Any]]:
     """Conversational prompts with their instances as JSON strings.
 
     Raises:
-        TrainingInputError: fewer distinct prompts than one pass of the asked number of steps needs.
+        TrainingInputError: fewer distinct prompts than one pass of the asked number of steps needs, or a task that has
+            none in this style.
     """
-    prompts = [environment.prompt(instance, spec.style) for instance in instances]
+    try:
+        prompts = [environment.prompt(instance, spec.style) for instance in instances]
+    except EnvsimError as error:
+        raise TrainingInputError(str(error)) from error
     distinct = len({canonical_hash(prompt) for prompt in prompts})
     needed = spec.grpo.steps * spec.grpo.batch // spec.grpo.group
     if distinct < needed:

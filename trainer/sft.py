@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import set_seed  # type: ignore[import-untyped]
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedModel,
@@ -32,26 +30,20 @@ from transformers import (
     TrainingArguments,
 )
 
-from envsim.api import Environment, EnvsimError, Instance
-from envsim.registry import get
-from trainer import checkpoint
+from envsim.api import Environment, Instance
+from trainer import course
 from trainer.attempts import number
-from trainer.checkpoint import CheckpointError, load, stop_tokens
-from trainer.dataset import DatasetError, read_dataset
+from trainer.checkpoint import stop_tokens
 from trainer.decoding import encode
 from trainer.draining import Drain
-from trainer.lengths import check_room
 from trainer.metrics import SftMetrics
 from trainer.reporter import StepReporter
 from trainer.rollouts import Clock
 from trainer.spec import SftSpec, canonical_hash
 from trainer.trained import (
     Trained,
-    TrainingError,
-    TrainingInputError,
     lora_config,
     optional,
-    save_moved,
     shared_arguments,
 )
 from trainer.tripwires import Watch
@@ -68,18 +60,8 @@ def train_sft(spec: SftSpec, attempt: Path, output: Path, *, resume: Path | None
         TrainingInputError: the spec names a model, dataset or environment that is not as it says.
         TrainingError: fewer steps than asked for, or weights that did not move.
     """
-    torch.set_num_threads(spec.threads)
-    set_seed(spec.seed)
-    try:
-        environment = get(spec.environment)
-        instances = read_dataset(environment, spec.dataset)
-        checkpoint.verify(spec.init_model)
-        model, tokenizer = load(spec.init_model, device=spec.device)
-        warnings = check_room(environment, instances, spec.style, tokenizer, spec.generation.max_new_tokens)
-    except (EnvsimError, DatasetError, CheckpointError) as error:
-        raise TrainingInputError(str(error)) from error
-    for warning in warnings:
-        print(f"warning: {warning}", flush=True)
+    environment, instances = course.opened(spec)
+    model, tokenizer, warnings = course.loaded(spec, environment, instances)
     trained: Any = model
     if spec.lora is not None:
         trained = optional("peft", "lora").get_peft_model(model, lora_config(spec.lora))
@@ -98,32 +80,7 @@ def train_sft(spec: SftSpec, attempt: Path, output: Path, *, resume: Path | None
     # Every step is laid out beforehand, so any may be the last before a checkpoint.
     drain = Drain(window=1)
     trainer.add_callback(drain)
-    trip = None if watch is None else watch.trip
-    if trip is None:
-        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-        trip, reached = None if watch is None else watch.trip, trainer.state.global_step
-    else:
-        # The last attempt was stopped at this checkpoint and died before it could say so.
-        trainer._load_from_checkpoint(str(resume))
-        reached = trip.step
-    ended = Trained(
-        steps=reached,
-        weight_change=None,
-        resumed_from_step=step,
-        tripped=trip,
-        warnings=tuple(warnings),
-        clock=clock,
-    )
-    if drain.asked and not ended.finished(spec.steps):
-        return ended
-    if not ended.finished(spec.steps):
-        raise TrainingError(f"training ended after {reached} steps, expected {spec.sft.steps}")
-    saving = time.monotonic()
-    source = Path(spec.init_model.path)
-    unwrapped = trainer.accelerator.unwrap_model(trainer.model)
-    change = save_moved(unwrapped, source, output, steps=reached, tripped=trip)
-    clock.saving += time.monotonic() - saving
-    return replace(ended, weight_change=change)
+    return course.run(trainer, spec, output, resume=resume, watch=watch, drain=drain, clock=clock, warnings=warnings)
 
 
 def arguments(spec: SftSpec, output: Path) -> TrainingArguments:

@@ -62,13 +62,15 @@ class Tripwires(Frozen):
 
 
 class SftTripwires(Frozen):
-    """As `Tripwires`, for a supervised stage."""
+    """As `Tripwires`, for a supervised stage. `docs/training.md` has the runs that the defaults were measured by."""
 
     window: int = Field(10, gt=0)
     loss_growth: float | None = Field(1.5, gt=1)
-    """Mean loss over that of the best window that ended before this one began; one that is no number crosses it too."""
+    """Mean loss over that of the best window that ended before this one began, or of the first step if that is lower;
+    one that is no number crosses it too."""
     gradient_norm_above: float | None = Field(100.0, gt=0)
-    """Before clipping. Wider than for GRPO: what a model is shown may be far from what it says by itself."""
+    """Before clipping. For numbers out of hand alone: how large a healthy norm is depends on the model and on how far
+    from what it says by itself it is shown something, and a stage that diverges may have a smaller one."""
 
     @model_validator(mode="after")
     def _any_armed(self) -> Self:

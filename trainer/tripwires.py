@@ -42,6 +42,18 @@ def judge(rows: Sequence[Step], wires: AnyWires) -> Trip | None:
     return None
 
 
+def extremes(rows: Sequence[SftMetrics], wires: SftTripwires) -> dict[str, float]:
+    """The largest figure that each armed wire of a supervised stage was judged by; infinity for one that is no number.
+
+    A wire that was never judged, because the stage is shorter than its windows, is left out.
+    """
+    largest: dict[str, float] = {}
+    for end in range(1, len(rows) + 1):
+        for wire, figure, _ in _supervised(rows[:end], wires):
+            largest[wire] = max(largest.get(wire, 0.0), figure if math.isfinite(figure) else math.inf)
+    return largest
+
+
 Figure = tuple[str, float, bool]
 """Wire, figure, and whether it is crossed; comparisons are written so that one with NaN counts as crossed."""
 
@@ -70,8 +82,9 @@ def _supervised(rows: Sequence[Any], wires: SftTripwires) -> Iterator[Figure]:
         losses, window = [row.loss for row in rows], wires.window
         if not math.isfinite(losses[-1]):
             yield "loss_growth", losses[-1], True
-        elif len(losses) >= 2 * window:
-            growth = _mean(losses[-window:]) / max(min(_earlier(losses, window)), LEAST_LOSS)
+        elif len(losses) > window:
+            # The first step's is that of the model that the stage began with: a window may be spoilt from its start.
+            growth = _mean(losses[-window:]) / max(min([losses[0], *_earlier(losses, window)]), LEAST_LOSS)
             yield "loss_growth", growth, not growth <= wires.loss_growth
     yield from _above(rows, "gradient_norm_above", "gradient_norm", wires.gradient_norm_above, wires.window)
 

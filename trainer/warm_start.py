@@ -1,7 +1,7 @@
 """`python -m trainer.warm_start`: show a model the environment's demonstrations, and say what it learnt by them.
 
 One supervised stage (kind ``sft``) by a profile's ``sft`` section, on tasks of the training split, with an evaluation
-on a part of the validation set before and after: on tasks of the cells that are shown. The model lies in
+before and after on tasks of the same configuration and the validation split. The model lies in
 DIRECTORY/stage/model; a profile that names it goes on from there. Run again, it goes on where it stopped. Exit codes:
 0 done, 1 a worker failed, 2 bad input, 75 stopped by SIGTERM or SIGINT.
 """
@@ -36,10 +36,13 @@ from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.settings import UrlBackend, engine
 from trainer.spec import DataRef, EvalReport, ModelRef, SftResult, SftSpec, explain
 from trainer.stage import StageCancelled, StageError, StageInputError, run_sft
+from trainer.statistics import wilson
 from trainer.stopping import EXIT_DRAINED, stopped_by_signals
+from trainer.training_settings import SftTripwires
+from trainer.tripwires import extremes
 
 _BAD_INPUT = (CheckpointError, DatasetError, DocumentError, EnvsimError, EvaluationError, ProfileError, OSError)
-SET = "validation"
+SPLIT = "validation"
 _PARTS = 10
 """Of the curve of the loss."""
 
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, help="default: the profile's")
     parser.add_argument("--tasks", type=int, default=1000, help="distinct tasks to be shown, again if need be")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--evaluate", type=int, default=64, help="validation tasks before and after; 0 = none")
+    parser.add_argument("--evaluate", type=int, default=64, help="held-out tasks before and after; 0 = none")
     options = parser.parse_args(arguments)
     try:
         with stopped_by_signals() as stop:
@@ -92,7 +95,7 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> int:
     data = write_dataset(tasks, directory / "dataset.jsonl")
     spec = sft_spec(profile, environment.name, start, data, seed=options.seed, steps=options.steps)
     console = Console()
-    asked = _asked(environment, tasks, options.evaluate)
+    asked = _held_out(environment, config, options.evaluate)
     before = _evaluated(profile, environment, start, directory / "before", tasks=asked, stop=stop)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("showing demonstrations", total=spec.steps)
@@ -104,7 +107,9 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> int:
         result = run_sft(spec, directory / "stage", on_progress=show, stop=stop, launcher=launcher(profile.launch))
     after = _evaluated(profile, environment, result.model, directory / "after", tasks=asked, stop=stop)
     console.print(_learnt(result), soft_wrap=True)
-    console.print(_curve(stage_rows(attempts(directory / "stage"), SftMetrics)), soft_wrap=True)
+    rows = stage_rows(attempts(directory / "stage"), SftMetrics)
+    console.print(_curve(rows), soft_wrap=True)
+    console.print(_watched(rows), soft_wrap=True)
     if before is not None and after is not None:
         console.print(_verdicts("before", before), soft_wrap=True)
         console.print(_verdicts("after", after), soft_wrap=True)
@@ -152,11 +157,9 @@ def _config(environment: Environment, path: Path | None) -> Any:
         raise ProfileError(f"--config {path}: {explain(error)}") from error
 
 
-def _asked(environment: Environment, shown: Sequence[Instance], n: int) -> Sequence[Instance]:
-    """n tasks evenly spread over those of the set whose cells are among the ones shown."""
-    cells = {environment.cell(task) for task in shown}
-    whole = [task for task in environment.frozen_set(SET) if environment.cell(task) in cells]
-    return [whole[index * len(whole) // n] for index in range(n)] if n < len(whole) else whole
+def _held_out(environment: Environment, config: Any, n: int) -> Sequence[Instance]:
+    """n tasks of the configuration that are shown to nobody; the same ones whatever the stage's seed is."""
+    return environment.generate(config, n, 0, split=SPLIT).instances if n else ()
 
 
 def _evaluated(
@@ -176,13 +179,13 @@ def _evaluated(
         if stop.is_set():
             raise StageCancelled(f"stopped after {done} of {total} answers; run it again to go on")
 
-    plan = evaluation_plan(profile, environment=environment.name, set_name=SET, model=ref)
+    plan = evaluation_plan(profile, environment=environment.name, set_name=SPLIT, model=ref)
     with closing(plan.policy(directory)) as policy:
         return evaluate(
             policy,
             environment,
             tasks,
-            set_name=SET,
+            set_name=SPLIT,
             model_sha256=ref.sha256,
             style=profile.style,
             generation=plan.generation,
@@ -196,6 +199,7 @@ def _learnt(result: SftResult) -> str:
     return (
         f"{result.steps} steps, {result.answer_tokens} answer tokens in {result.seconds['total']:.0f} s: "
         f"loss {result.loss_first:.3f} -> {result.loss_last:.3f} nats a token"
+        + ("" if result.tripped is None else f"; stopped early, {result.tripped}")
     )
 
 
@@ -206,9 +210,27 @@ def _curve(rows: Sequence[SftMetrics]) -> str:
     return f"loss by tenths of the steps: {' '.join(means)}"
 
 
+def _watched(rows: Sequence[SftMetrics]) -> str:
+    """How near the stage came to tripwires of the usual window, armed or not."""
+    wires = SftTripwires()
+    figures = extremes(rows, wires)
+    if len(figures) < 2:
+        return f"tripwires: {len(rows)} steps are too few to judge; expected more than {wires.window}"
+    return (
+        f"tripwires: over {wires.window} steps the loss was at most {figures['loss_growth']:.2f} times its best, "
+        f"the gradient's norm at most {figures['gradient_norm_above']:.3g}"
+    )
+
+
 def _verdicts(when: str, report: EvalReport) -> str:
+    """Shares over all tasks with their 95 % intervals, and how the answers ended."""
+    shares = []
+    for name in ("valid", "optimal"):
+        n = round(sum(getattr(cell, name) * cell.n for cell in report.cells.values()))
+        low, high = wilson(n, report.n)
+        shares.append(f"{100 * n / report.n:.1f} % {name} ({100 * low:.1f} to {100 * high:.1f})")
     outcomes = ", ".join(f"{name} {n}" for name, n in report.outcomes.items())
-    return f"{when}: {100 * report.macro_valid:.1f} % valid over cells ({report.n} tasks: {outcomes})"
+    return f"{when}: {', '.join(shares)} of {report.n} tasks: {outcomes}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from shipped import spec_of
 from trainer.profile import ProfileError, load_profile, shipped_profiles
 from trainer.stage import check_spec
 
-NAMES = ["qwen3-4b", "qwen3-4b-8gpu", "seedling", "smollm2"]
+NAMES = ["qwen3-4b", "qwen3-4b-8gpu", "seedling", "smollm2", "smollm2-warm"]
 
 
 def test_all_profiles_are_shipped() -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from many import TASKS, Many
@@ -214,12 +215,15 @@ def asked(requests: Path) -> list[str]:
     return sorted(requests.read_text().splitlines())
 
 
-def settled(requests: Path) -> int:
-    """How many were asked once those are through that were being answered when whoever asked was killed."""
-    seen = -1
-    while seen != (seen := len(asked(requests))):
-        time.sleep(1)
-    return seen
+def settled(base_url: str, requests: Path) -> int:
+    """How many were asked once none is being answered of those that were when whoever asked was killed."""
+
+    def idle() -> bool:
+        with urlopen(f"{base_url}/open") as reply:
+            return bool(reply.read() == b"1")
+
+    wait(idle)
+    return len(asked(requests))
 
 
 def test_a_server_that_dies_in_the_middle_is_told_of_and_no_rollout_on_disk_is_repeated(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_a_killed_evaluation_by_url_goes_on_behind_a_torn_line(tmp_path: Path) -
         kept = path.read_bytes().count(b"\n") - 1
         with path.open("ab") as file:
             file.write('{"id": "toy-\u2028'.encode()[:-1])
-        before = settled(requests)
+        before = settled(server.base_url, requests)
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert len(asked(requests)) - before == 2 * TASKS - kept

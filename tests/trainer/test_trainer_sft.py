@@ -215,6 +215,7 @@ def test_weights_lost_to_nan_trip_a_supervised_stage(
     assert (result.steps, result.weight_change, result.model.sha256) == (result.tripped.step, 0, tiny.sha256)
     assert result.steps < spec.steps
     assert run_sft(spec, tmp_path / "000") == result
+    assert f"; stopped early, loss_growth 1.5 was crossed at step {result.steps}: " in warm_start._learnt(result)
 
 
 @pytest.mark.loop
@@ -289,13 +290,24 @@ def test_the_command_says_what_was_learnt(
     assert warm_start.main([*base, "--steps", "2", "--evaluate", "8"]) == 0
     said = capsys.readouterr().out
     assert "2 steps, " in said
-    assert "before: 0.0 % valid over cells (8 tasks: parse_error 8)" in said
+    assert "before: 0.0 % valid (0.0 to 32.4), 0.0 % optimal (0.0 to 32.4) of 8 tasks: parse_error 8" in said
     assert str(tmp_path / "out" / "stage" / "model") in said
     assert reference(tmp_path / "out" / "stage" / "model").sha256 != tiny.sha256
     assert warm_start.main([*base, "--steps", "0"]) == 2
     assert "sft.steps = 0" in capsys.readouterr().err
     assert warm_start.main([*base, "--tasks", "0"]) == 2
     assert "--tasks is 0, expected 1 or more" in capsys.readouterr().err
+
+
+def test_the_profile_of_the_warm_start_makes_a_short_stage_of_any_model(tiny: ModelRef, toy_data: DataRef) -> None:
+    profile = load_profile("smollm2-warm")
+    spec = warm_start.sft_spec(profile, "toy:Toy", tiny, toy_data, seed=3)
+    assert (spec.style, spec.threads, spec.init_model) == ("compact", 1, tiny)
+    assert spec.sft == profile.sft
+    assert spec.sft.tripwires is not None
+    assert warm_start.sft_spec(profile, "toy:Toy", tiny, toy_data, seed=3, steps=7).steps == 7
+    with pytest.raises(ProfileError, match=r"sft\.steps = 0"):
+        warm_start.sft_spec(profile, "toy:Toy", tiny, toy_data, seed=3, steps=0)
 
 
 def test_a_profile_without_numbers_is_named(tiny: ModelRef, toy_data: DataRef) -> None:

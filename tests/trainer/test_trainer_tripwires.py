@@ -22,7 +22,7 @@ from trainer.resume import resume_point
 from trainer.spec import GrpoSettings, ModelRef, StageSpec, Trip, Tripwires
 from trainer.stage import run_stage
 from trainer.training_settings import SftSettings, SftTripwires
-from trainer.tripwires import Watch, judge
+from trainer.tripwires import Watch, extremes, judge
 
 OFF = dict.fromkeys(
     ("entropy_below", "length_growth", "clipped_above", "kl_above", "gradient_norm_above", "reward_share"), None
@@ -79,6 +79,7 @@ def supervised(**series: list[float]) -> list[SftMetrics]:
     ("wires", "series", "trip"),
     [
         (SftTripwires(window=2), {"loss": [2.0, 1.0, 1.0, 1.0, 2.0, 1.5]}, ("loss_growth", 6, 1.75)),
+        (SftTripwires(window=2), {"loss": [1.0, 1.4, 2.0]}, ("loss_growth", 3, 1.7)),
         (SftTripwires(window=2), {"loss": [2.0, 1.0, math.nan]}, ("loss_growth", 3, None)),
         (SftTripwires(window=2), {"gradient_norm": [1.0, 1.0, 1.0, 300.0]}, ("gradient_norm_above", 4, 150.5)),
         (SftTripwires(window=5), {"gradient_norm": [1.0, math.inf]}, ("gradient_norm_above", 2, None)),
@@ -94,6 +95,18 @@ def test_supervised_stages_have_wires_of_their_own(
     assert (found.wire, found.step) == trip[:2]
     assert found.figure == (None if trip[2] is None else pytest.approx(trip[2]))
     assert all(judge(supervised(loss=[3.0 - 0.1 * n for n in range(20)])[:end], wires) is None for end in range(1, 21))
+
+
+def test_the_extremes_of_a_supervised_stage_are_what_its_wires_were_judged_by() -> None:
+    wires = SftTripwires(window=2)
+    rows = supervised(loss=[2.0, 1.0, 1.0, 1.0, 1.4, 1.0], gradient_norm=[9.0, 1.0, 1.0, 1.0, 3.0, 2.0])
+    largest = extremes(rows, wires)
+    assert largest == {"loss_growth": pytest.approx(1.2), "gradient_norm_above": pytest.approx(5.0)}
+    at_the_edge = SftTripwires(window=2, loss_growth=1.2001, gradient_norm_above=5.0001)
+    assert all(judge(rows[:end], at_the_edge) is None for end in range(1, 7))
+    assert extremes(rows, SftTripwires(window=2, loss_growth=None)) == {"gradient_norm_above": pytest.approx(5.0)}
+    assert extremes(rows[:1], wires) == {}
+    assert extremes(supervised(loss=[1.0, math.nan, 1.0, 1.0]), wires)["loss_growth"] == math.inf
 
 
 def test_supervised_wires_that_cannot_work_are_refused_and_none_are_left_out() -> None:

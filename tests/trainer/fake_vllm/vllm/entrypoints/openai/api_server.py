@@ -24,6 +24,21 @@ class Server(ThreadingHTTPServer):
         self.options = options
         self.lock = threading.Lock()
         self.answered = 0
+        self.open = 0
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        # Here, where connections are accepted one after the other: whoever asks how many are open has all before it
+        # counted.
+        with self.lock:
+            self.open += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self.lock:
+                self.open -= 1
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         bound = json.dumps([request.get("structured_outputs"), request.get("response_format")])
@@ -47,8 +62,10 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        """Health; and, to any path, how many connections are open, this one among them."""
         self.send_response(503 if self.server.options.deaf else 200)
         self.end_headers()
+        self.wfile.write(str(self.server.open).encode())
 
     def do_POST(self) -> None:
         body = json.dumps(self.server.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))).encode()
