@@ -220,6 +220,7 @@ def _features(instances: Iterable[LakeInstance]) -> Features:
         "split": text,
         "size": number,
         "agents": number,
+        "name": text,
         "rows": List(text),
         "starts": cells,
         "goals": cells,
