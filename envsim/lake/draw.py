@@ -58,9 +58,9 @@ def draw_map(
 
 
 def draw_instance(instance: LakeInstance, *, colour: bool = False) -> str:
-    """The map, the agents' ends, and what is certified."""
+    """The map, the agents' ends, and what is certified. What somebody wrote has its name for a title, and no split."""
     lines = [
-        f"{instance.id}  ({instance.split})",
+        f"{instance.id}  ({instance.split})" if instance.name is None else f"{instance.name}  (id {instance.id})",
         draw_map(instance.rows, instance.starts, instance.goals, instance.via, colour=colour),
     ]
     lines += [f"{_agent(i, colour)}: {' -> '.join(map(_cell, _way(instance, i)))}" for i in range(instance.agents)]
@@ -117,6 +117,8 @@ def outcome_details(instance: LakeInstance, replay: Replay) -> str:
         return f"agent {agent_name(fault.agent)} was never at {via_name(fault.agent)}"
     agents = " and ".join(agent_name(agent) for agent in faulty_agents(replay))
     where = "" if fault.location is None else f" at {fault.location}"
+    if verdict.outcome == "edge_conflict":
+        where = f" between {_cell(replay.states[-2][fault.agent])} and {_cell(replay.states[-1][fault.agent])}"
     return f"agent{'s' if ' ' in agents else ''} {agents}{where}, t = {fault.step}"
 
 
@@ -183,7 +185,7 @@ def _agent(agent: int, colour: bool) -> str:
     return paint(agent_name(agent), COLOURS[agent % len(COLOURS)] if colour else None)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Sequence[int]) -> str:
     return f"({cell[0]},{cell[1]})"
 
 
