@@ -1,8 +1,8 @@
 """``python -m envsim``: generate, solve, verify, draw and grade multi-agent plans on frozen lakes.
 
 Exit codes: 0 every input was answered, 2 bad input or no place to write (one line on stderr says where, what, its value
-and what was expected; good rows before it have their answer), 3 a worker process was killed, 130 interrupted, 141 nobody reads the
-output any more, 143 terminated.
+and what was expected; good rows before it have their answer), 3 a worker process was killed, 130 interrupted, 141
+nobody reads the output any more, 143 terminated.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"envsim: {_one_line(str(error))}", file=sys.stderr)
         return _settled(2)
     except OSError as error:
-        # Reading says itself what it could not read, and whoever writes a file names it; what is left is printed.
-        what = "what is printed" if error.filename is None else str(error.filename)
-        print(f"envsim: cannot write {_one_line(what)}: {error.strerror or error}", file=sys.stderr)
+        # Whoever reads or writes a file names it; what is left is printed.
+        what = "cannot write to stdout" if error.filename is None else f"cannot use {error.filename}"
+        print(f"envsim: {_one_line(f'{what}: {error.strerror or error}')}", file=sys.stderr)
         return _settled(2)
     except WorkerError as error:
         print(f"envsim: {_one_line(str(error))}", file=sys.stderr)

@@ -229,7 +229,10 @@ def _opened(source: str) -> Iterator[tuple[str, BinaryIO]]:
     if source == "-":
         if sys.stdin is None:
             raise EnvsimError("stdin is closed; give a file instead of '-'")
-        yield "stdin", sys.stdin.buffer
+        try:
+            yield "stdin", sys.stdin.buffer
+        except OSError as error:
+            raise EnvsimError(f"cannot read stdin: {error.strerror}") from error
         return
     with ExitStack() as stack:
         try:

@@ -58,11 +58,11 @@ def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
     refuse_twice([*options.files, options.plan])
     asked = chain.from_iterable(layouts(file, options.agents) for file in options.files)
-    for one, paths in _with_own(asked) if options.plan is None else _beside(asked, options.plan):
+    for one, paths, where in _with_own(asked) if options.plan is None else _beside(asked, options.plan):
         if paths is None:
             print(Judgement(name=one.name, verdict="no_plan").line())
             continue
-        row = planned(one.layout, paths, one.where)
+        row = planned(one.layout, paths, where)
         _check(row, one.where)
         try:
             print(judgement(one.name, row, options.node_limit, one.certificate).line())
@@ -70,8 +70,12 @@ def run(options: argparse.Namespace) -> None:
             raise EnvsimError(f"{one.where}: {error}") from error
 
 
-def _with_own(asked: Iterator[Asked]) -> Iterator[tuple[Asked, Any]]:
-    """Each layout with the plan in its row, or else in its certificate; None if that says that there is none."""
+Pair = tuple[Asked, Any, str]
+"""A layout, its plan as it was read, and where that stands; no plan where the solver says that it has none."""
+
+
+def _with_own(asked: Iterator[Asked]) -> Iterator[Pair]:
+    """Each layout with the plan in its row, or else in its certificate."""
     for one in asked:
         row = one.row or {}
         paths = own(row)
@@ -79,11 +83,11 @@ def _with_own(asked: Iterator[Asked]) -> Iterator[tuple[Asked, Any]]:
             paths = one.certificate.plan
         elif paths is None and not ("certificate" in row and row["certificate"] is None):
             raise EnvsimError(f"{one.where}: plan is missing; write it into the row, or give --plan FILE")
-        yield one, paths
+        yield one, paths, one.where
 
 
-def _beside(asked: Iterator[Asked], source: str) -> Iterator[tuple[Asked, Any]]:
-    """Each layout with the plan in its place in a file; None if that says that there is none."""
+def _beside(asked: Iterator[Asked], source: str) -> Iterator[Pair]:
+    """Each layout with the plan in its place in a file."""
     for count, (one, plan) in enumerate(zip_longest(asked, plans(source))):
         if one is None:
             raise EnvsimError(f"{plan.where}: is a plan more than the {count} layouts; expected one for each")
@@ -91,7 +95,7 @@ def _beside(asked: Iterator[Asked], source: str) -> Iterator[tuple[Asked, Any]]:
             raise EnvsimError(
                 f"{one.where}: has no plan in {source}, which holds {count}; expected one for each layout"
             )
-        yield one, paired(one, plan)
+        yield one, paired(one, plan), plan.where
 
 
 def judgement(

@@ -118,7 +118,8 @@ def outcome_details(instance: LakeInstance, replay: Replay) -> str:
     agents = " and ".join(agent_name(agent) for agent in faulty_agents(replay))
     where = "" if fault.location is None else f" at {fault.location}"
     if verdict.outcome == "edge_conflict":
-        where = f" between {_cell(replay.states[-2][fault.agent])} and {_cell(replay.states[-1][fault.agent])}"
+        cells = [_cell(state[fault.agent]) for state in replay.states[-2:]]
+        return f"{agents} swap {', '.join(cells)}, t = {fault.step}"
     return f"agent{'s' if ' ' in agents else ''} {agents}{where}, t = {fault.step}"
 
 
