@@ -1,8 +1,8 @@
 """``python -m envsim``: generate, solve, verify, draw and grade multi-agent plans on frozen lakes.
 
-Exit codes: 0 every input was answered, 2 bad input (one line on stderr says where, what, its value and what was
-expected; good rows before it have their answer), 3 a worker process was killed, 130 interrupted, 141 nobody reads the
-output any more, 143 terminated.
+Exit codes: 0 every input was answered, 2 bad input or no place to write (one line on stderr says where, what, its value
+and what was expected; good rows before it have their answer), 3 a worker process was killed, 130 interrupted, 141
+nobody reads the output any more, 143 terminated.
 """
 
 from __future__ import annotations
@@ -70,8 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has gone; what is left in the buffer would fail again at exit.
         _discard_stdout()
         return 141
-    except (EnvsimError, DocumentError, OSError) as error:
+    except (EnvsimError, DocumentError) as error:
         print(f"envsim: {_one_line(str(error))}", file=sys.stderr)
+        return _settled(2)
+    except OSError as error:
+        # Whoever reads or writes a file names it; what is left is printed.
+        what = "cannot write to stdout" if error.filename is None else f"cannot use {error.filename}"
+        print(f"envsim: {_one_line(f'{what}: {error.strerror or error}')}", file=sys.stderr)
         return _settled(2)
     except WorkerError as error:
         print(f"envsim: {_one_line(str(error))}", file=sys.stderr)

@@ -7,6 +7,7 @@ kind of error everywhere.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,13 @@ def parse_yaml(text: str, where: str) -> Any:
         _refuse_depth(text, where)
         return yaml.load(text, Loader=_UniqueKeys)
     except yaml.YAMLError as error:
-        raise DocumentError(f"{where} is no valid YAML: {' '.join(str(error).split())}") from error
+        told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise DocumentError(f"{where} is no valid YAML: {told}") from error
     except DocumentError:
         raise
     except ValueError as error:
         # A date that does not exist, or a number with thousands of digits.
-        raise DocumentError(f"{where} is no valid YAML: {error}") from error
+        raise DocumentError(f"{where} is no valid YAML: {_told(error)}") from error
 
 
 def read_json(path: Path) -> Any:
@@ -89,7 +91,14 @@ def parse_json(text: str, where: str, *, unique: bool = False) -> Any:
     except RecursionError as error:
         raise DocumentError(f"{where} is no valid JSON: nested too deeply") from error
     except ValueError as error:
-        raise DocumentError(f"{where} is no valid JSON: {error}") from error
+        raise DocumentError(f"{where} is no valid JSON: {_told(error)}") from error
+
+
+def _told(error: ValueError) -> str:
+    """The parser's own words, but for its advice to programmers."""
+    if "set_int_max_str_digits" in str(error):
+        return f"a number has more than {sys.get_int_max_str_digits()} digits"
+    return str(error)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -23,8 +23,10 @@ def whole(path: Path) -> Iterator[Path]:
         yield draft
         os.replace(draft, path)
     except OSError as error:
-        if error.filename == str(draft):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        # A full disk does not say of which file; parts of a directory are told by their place in it.
+        name = str(draft) if error.filename is None else str(error.filename)
+        if name.startswith(str(draft)):
+            raise OSError(error.errno, error.strerror, f"{path}{name.removeprefix(str(draft))}") from error
         raise
     finally:
         if draft.is_dir():

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from envsim.bench import bench
 from envsim.commands import Commands, described
-from envsim.commands.writing import refuse_existing
+from envsim.commands.writing import out_path, refuse_existing
 from envsim.contest import Full, Makespan, SumOfCosts
 from envsim.figures import PARTS, Figure, Report, Settings, Spreading
 from envsim.oracles import ORACLES
@@ -64,7 +63,9 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)} (default: all)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured as JSON")
+    parser.add_argument(
+        "--json", type=out_path, metavar="FILE", help="write everything measured as JSON; not there yet"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

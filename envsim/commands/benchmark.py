@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -14,9 +15,10 @@ from envsim.api import EnvsimError, Style
 from envsim.commands import Commands, described
 from envsim.commands.questions import certified
 from envsim.commands.reading import SOURCE, add_agents, documents, instances
-from envsim.commands.writing import refuse_existing
-from envsim.lake.rows import validated
-from envsim.lake.scoring import AnswerRow, as_text, grade, prompts, score
+from envsim.commands.writing import STDOUT, out_or_stdout, out_path, refuse_existing
+from envsim.lake.instance import LakeInstance
+from envsim.lake.rows import shown, validated
+from envsim.lake.scoring import AnswerRow, as_text, certified_optimum, grade, prompts, score
 from envsim.registry import get
 from envsim.whole import write_whole
 
@@ -37,16 +39,20 @@ def add(commands: Commands) -> None:
     parser = described(commands, "benchmark", DESCRIPTION, EXAMPLE, run)
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--score", metavar="FILE", help="answers to grade: JSONL, or '-' for stdin")
-    task.add_argument("--prompts", type=Path, metavar="OUT", help="JSONL file of prompts to write")
+    task.add_argument(
+        "--prompts",
+        type=out_or_stdout,
+        metavar="OUT",
+        help="JSONL file of prompts to write, not there yet; '-' for stdout",
+    )
     task.add_argument(
         "--baseline",
-        type=Path,
+        type=out_or_stdout,
         metavar="OUT",
-        help="JSONL file of answers to write that need no model: every agent on its own shortest path",
+        help="JSONL file of answers to write that need no model, every agent on its own shortest path; not there yet; "
+        "'-' for stdout",
     )
-    parser.add_argument(
-        "--set", default="benchmark", metavar="SET", help=f"{SOURCE}, or a MovingAI .scen (default: benchmark)"
-    )
+    parser.add_argument("--set", default="benchmark", metavar="SET", help=f"{SOURCE} (default: benchmark)")
     add_agents(parser)
     parser.add_argument(
         "--style", choices=get_args(Style), default="full", help="how prompts are written (default: full)"
@@ -54,13 +60,19 @@ def add(commands: Commands) -> None:
     parser.add_argument("--partial", action="store_true", help="score only instances that have an answer")
     parser.add_argument("--name", help="of your row in the table (default: the name of the file)")
     parser.add_argument("--json", action="store_true", help="print the tables as one JSON object")
-    parser.add_argument("--verdicts", type=Path, metavar="OUT", help="also write a verdict for each answer, as JSONL")
+    parser.add_argument(
+        "--verdicts",
+        type=out_path,
+        metavar="OUT",
+        help="also write a verdict for each answer, as JSONL; not there yet. A line is an id and a Verdict ('schema "
+        "Verdict'): its outcome is what verify calls verdict, its cost the makespan",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Write prompts or a baseline, or print the tables."""
     for out in (options.prompts, options.baseline, options.verdicts):
-        if out is not None:
+        if out not in (None, STDOUT):
             refuse_existing(out)
     if options.score is None and options.verdicts is not None:
         raise EnvsimError("--verdicts goes with --score")
@@ -68,20 +80,18 @@ def run(options: argparse.Namespace) -> None:
         raise EnvsimError("answers and instances cannot both come from stdin; give one of them as a file")
     # Answers first: making a set can take a minute, and a mistake in the answers should not.
     answers = [] if options.score is None else list(_answers(options.score))
-    found = instances(options.set, options.agents)
+    found = [_gradable(instance) for instance in instances(options.set, options.agents)]
     if options.prompts is not None:
-        _write(options.prompts, prompts(found, options.style))
-        print(f"{len(found)} prompts in {options.prompts}")
+        _write(options.prompts, prompts(found, options.style), f"{len(found)} prompts")
     elif options.baseline is not None:
         lake = get("lake")
         alone = (lake.null_answers(instance, options.style, 0)["each_alone"] for instance in found)
-        _write(options.baseline, (AnswerRow(id=i.id, answer=a) for i, a in zip(found, alone, strict=True)))
-        print(f"{len(found)} answers in {options.baseline}")
+        answered = (AnswerRow(id=i.label(), answer=a) for i, a in zip(found, alone, strict=True))
+        _write(options.baseline, answered, f"{len(found)} answers")
     else:
-        found = [i if i.certificate is not None else certified(i, None) for i in found]
         verdicts = grade(found, answers)
         if options.verdicts is not None:
-            lines = (f'{{"id":"{id_}",{verdict.model_dump_json()[1:]}\n' for id_, verdict in verdicts.items())
+            lines = (f'{{"id":{json.dumps(id_)},{one.model_dump_json()[1:]}\n' for id_, one in verdicts.items())
             write_whole(options.verdicts, "".join(lines).encode())
         name = options.name or ("stdin" if options.score == "-" else Path(options.score).stem)
         result = score(options.set, found, verdicts, name, partial=options.partial)
@@ -92,5 +102,20 @@ def _answers(source: str) -> Iterator[tuple[str, AnswerRow]]:
     return ((where, validated(AnswerRow, data, where)) for where, data in documents(source))
 
 
-def _write(path: Path, rows: Iterable[BaseModel]) -> None:
-    write_whole(path, "".join(f"{row.model_dump_json()}\n" for row in rows).encode())
+def _gradable(instance: LakeInstance) -> LakeInstance:
+    """With a certified optimum. Raises EnvsimError if there is none: better before a model was asked than after it."""
+    try:
+        found = instance if instance.certificate is not None else certified(instance, None)
+    except EnvsimError as error:
+        raise EnvsimError(f"instance {shown(instance.label())}: {error}; leave it out of the set") from error
+    certified_optimum(found)
+    return found
+
+
+def _write(path: Path, rows: Iterable[BaseModel], what: str) -> None:
+    text = "".join(f"{row.model_dump_json()}\n" for row in rows)
+    if path == STDOUT:
+        sys.stdout.write(text)
+        return
+    write_whole(path, text.encode())
+    print(f"{what} in {path}")

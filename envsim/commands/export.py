@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.reading import SOURCE, add_agents, instances
-from envsim.commands.writing import FORMATS, FORMATS_HELP, check, write
+from envsim.commands.writing import FORMATS, FORMATS_HELP, check, out_path, write
 
 DESCRIPTION = """Write instances in another format. Reads what 'generate' wrote, a frozen set, bare layouts, or a
-MovingAI scenario; keeps certificates where the format has a place for them."""
+MovingAI scenario; keeps certificates and names where the format has a place for them (movingai has none, nor for
+success_rate and other labels: stderr says what is left out)."""
 
 EXAMPLE = """python -m envsim export validation --format datasets --out validation-dataset
 python -m envsim export train.jsonl --format movingai --out scenarios"""
@@ -20,10 +20,10 @@ python -m envsim export train.jsonl --format movingai --out scenarios"""
 def add(commands: Commands) -> None:
     """Put the command together."""
     parser = described(commands, "export", DESCRIPTION, EXAMPLE, run)
-    parser.add_argument("file", metavar="FILE", help=f"{SOURCE}, or a MovingAI .scen")
+    parser.add_argument("file", metavar="FILE", help=SOURCE)
     add_agents(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="PATH", required=True, help="file or directory to write; not there yet"
+        "--out", type=out_path, metavar="PATH", required=True, help="file or directory to write; not there yet"
     )
     parser.add_argument("--format", choices=FORMATS, default="jsonl", help=FORMATS_HELP)
     parser.add_argument(

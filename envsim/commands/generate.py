@@ -7,9 +7,9 @@ from pathlib import Path
 
 from envsim.api import SPLITS, EnvsimError, Measurement
 from envsim.commands import Commands, described, progress
-from envsim.commands.writing import FORMATS, FORMATS_HELP, check, write
+from envsim.commands.writing import FORMATS, FORMATS_HELP, check, out_path, write
 from envsim.documents import read_yaml
-from envsim.lake.config import parse_config
+from envsim.lake.config import EnvConfig, parse_config
 from envsim.lake.environment import Lake
 
 DESCRIPTION = """Generate certified instances. Prints what was made by map size: share of the instances, layouts drawn,
@@ -48,7 +48,10 @@ def add(commands: Commands) -> None:
         help="processes over which map sizes and other parts are spread; the bytes are the same for any (default: 1)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="PATH", help="file or directory to write (default: only print the table)"
+        "--out",
+        type=out_path,
+        metavar="PATH",
+        help="file or directory to write; not there yet (default: only print the table)",
     )
     parser.add_argument("--format", choices=FORMATS, default="jsonl", help=FORMATS_HELP)
 
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is None and options.format != "jsonl":
         raise EnvsimError(f"--format {options.format} needs --out, the directory to write")
     lake = Lake()
-    config = lake.default_config() if options.config is None else parse_config(read_yaml(options.config))
+    config = lake.default_config() if options.config is None else _read(options.config)
     if options.out is not None:
         check(options.out, options.format, config)
     made = lake.generate(
@@ -69,6 +72,17 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         write(made.instances, options.out, options.format, config=config, seed=options.seed)
     print(table(made.measurement))
+
+
+def _read(path: Path) -> EnvConfig:
+    """Raises EnvsimError or DocumentError that begins with the file."""
+    data = read_yaml(path)
+    if data is None:
+        raise EnvsimError(f"{path} is empty; expected a configuration, or {{}} for the default one")
+    try:
+        return parse_config(data)
+    except EnvsimError as error:
+        raise EnvsimError(f"{path}: {error}") from error
 
 
 def table(measured: Measurement) -> str:

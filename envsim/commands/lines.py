@@ -18,7 +18,11 @@ __all__ = ["Cell", "Judgement", "Layout", "PlannedLayout", "Solution"]
 
 
 class PlannedLayout(Layout):
-    """A layout with a plan to judge: for each agent its cells, t = 0 first, one a step."""
+    """A layout with a plan to judge: for each agent its cells, t = 0 first, one a step.
+
+    A path may also be written as moves, a string of L D R U S. Without ``plan``, ``paths`` is read, or the plan of the
+    row's certificate.
+    """
 
     plan: list[list[Cell]]
 
@@ -46,7 +50,8 @@ class Solution(Frozen):
 
 
 class Judgement(Frozen):
-    """What ``verify`` prints: ``optimal``, ``valid_suboptimal``, ``valid`` (the optimum is open), or the first fault.
+    """What ``verify`` prints: ``optimal``, ``valid_suboptimal``, ``valid`` (the optimum is open), the first fault, or
+    ``no_plan`` (the solver's own row says that there is none, or that it found none).
 
     ``agent``, ``time`` and ``cell`` belong to the first fault: the earliest; at one time the first in the order of the
     verdicts; of one kind that of the lowest agent. ``makespan`` and ``sum_of_costs`` are those of a valid plan.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from functools import cached_property
-from math import comb
+from math import comb, isqrt
 
 from envsim.api import EnvsimError
 from envsim.commands.lines import Layout, Solution
@@ -31,6 +31,15 @@ MAX_TABLES = 11 * 2**20
 """Joint cells of all pairs together, which it keeps as numbers: five agents on 32x32. At worst about half a minute."""
 
 
+class OpenError(EnvsimError):
+    """The limits leave open whether there is a plan, or of what makespan."""
+
+
+def most_cells(agents: int) -> int:
+    """The largest map on which agents that collide are searched by the solver's tables."""
+    return isqrt(min(MAX_JOINT_CELLS, MAX_TABLES // max(1, comb(agents, 2))))
+
+
 def add_node_limit(parser: argparse.ArgumentParser, least: int, also: str) -> None:
     """The option that bounds every search."""
 
@@ -44,7 +53,8 @@ def add_node_limit(parser: argparse.ArgumentParser, least: int, also: str) -> No
         "--node-limit",
         type=count,
         metavar="N",
-        help=f"most states that one search may expand (default: {LIMIT:,}; for two agents {PAIR_LIMIT:,}){also}",
+        help=f"most states that one search may expand (default: {LIMIT:,}; for two agents {PAIR_LIMIT:,} on maps of up "
+        f"to {most_cells(2):,} cells, where a state is a bit){also}",
     )
 
 
@@ -69,31 +79,26 @@ def optimal_makespan(layout: Layout, node_limit: int | None, certificate: Certif
 def certified(instance: LakeInstance, node_limit: int | None) -> LakeInstance:
     """The instance with a certificate in which what it carried stays, and what that left open is looked for.
 
-    Raises EnvsimError if the makespan stays open.
+    Raises OpenError if the makespan stays open, EnvsimError if what it carried is contradicted.
     """
     old = instance.certificate
     if old is not None and (not old.solvable or None not in old.model_dump().values()):
         return instance
     layout = layout_of(instance)
     asked = _asked(layout, node_limit)
-    if isinstance(asked, str) or isinstance(asked.makespan(), LimitReached):
+    why = asked if isinstance(asked, str) else _left_open(asked.makespan())
+    if isinstance(asked, str) or why is not None:
         if old is not None:
             return instance
-        if isinstance(asked, str):
-            raise EnvsimError(f"no certificate: {asked}")
+        raise OpenError(f"no certificate: {why}")
     new = asked.certificate() if isinstance(asked, Analysis) else _from_search(asked, layout)
     return instance.model_copy(update={"certificate": new if old is None else _joined(old, new, instance.id)})
 
 
 def _from_search(asked: Searched, layout: Layout) -> Certificate:
-    """What plain joint search proves. Raises EnvsimError if the makespan stays open."""
+    """What plain joint search proves, of a makespan that is not open."""
     makespan, soc, alone = asked.makespan(), asked.soc(), asked.analysis
-    if isinstance(makespan, LimitReached):
-        raise EnvsimError(
-            f"no certificate: the makespan is at least {makespan.lower_bound} after {makespan.expanded} states; raise "
-            "--node-limit"
-        )
-    if isinstance(makespan, Unsolvable):
+    if not isinstance(makespan, Solved):
         return Certificate(solvable=False, distances=alone.distances, paths_collide=alone.collides)
     plan = _cells(makespan, len(layout.rows[0]))
     cheapest = soc.cost if isinstance(soc, Solved) else None
@@ -140,7 +145,7 @@ def solution(name: str, layout: Layout, node_limit: int | None, certificate: Cer
     asked = _asked(layout, node_limit)
     if isinstance(asked, str):
         return _told(name, known, paths, asked)
-    said = ["the node limit"]
+    said = ["the node limit" if isinstance(asked, Analysis) else f"the node limit of plain joint search ({asked.why})"]
     for question, objective, answer in (
         ("makespan", "makespan", asked.makespan),
         ("sum_of_costs", "sum of costs", asked.soc),
@@ -195,12 +200,18 @@ def _asked(layout: Layout, node_limit: int | None) -> Analysis | Searched | str:
     analysis = Analysis(board, layout.rows, starts, goals, Limits(limit, limit), via=via)
     if analysis.collides and agents > MAX_COLLIDING:
         return f"there are {agents} agents whose shortest paths collide; the solver takes at most {MAX_COLLIDING} such"
-    small = cells**2 <= MAX_JOINT_CELLS and comb(agents, 2) * cells**2 <= MAX_TABLES
+    small = cells <= most_cells(agents)
     if layout.variant is None and (small or not analysis.collides):
         return analysis
     if via is not None:
-        return f"two agents with via cells on {cells} cells; the solver takes at most {int(MAX_JOINT_CELLS**0.5)}"
+        return f"two agents with via cells on {cells} cells; the solver takes at most {most_cells(2)}"
     return Searched(analysis, layout, node_limit or LIMIT)
+
+
+def _left_open(makespan: Result) -> str | None:
+    if not isinstance(makespan, LimitReached):
+        return None
+    return f"the makespan is at least {makespan.lower_bound} after {makespan.expanded} states; raise --node-limit"
 
 
 class Searched:
@@ -208,6 +219,12 @@ class Searched:
 
     def __init__(self, analysis: Analysis, layout: Layout, limit: int) -> None:
         self.analysis, self._layout, self._limit = analysis, layout, limit
+        cells, agents = analysis.board.n, len(analysis.starts)
+        self.why = (
+            f"{cells} cells, and tables for {agents} agents take at most {most_cells(agents)}"
+            if layout.variant is None
+            else f"for the variant {layout.variant}"
+        )
 
     @cached_property
     def _optimal(self) -> dict[Objective, Result]:

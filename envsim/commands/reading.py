@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from json import JSONDecodeError
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from envsim.api import SPLITS, EnvsimError
 from envsim.commands import progress
 from envsim.documents import DocumentError, parse_json
+from envsim.formats import hub
 from envsim.formats.movingai import read_scenario
 from envsim.lake import sets
 from envsim.lake.instance import Certificate, LakeInstance
@@ -26,8 +27,10 @@ MAX_LINE = 16 * 2**20
 """Most bytes of a line of JSONL, or of a JSON document of many lines."""
 LISTS = ("instances", "cases")
 """Keys under which a document may hold its rows."""
-JSON_SOURCE = "file of JSON or JSONL, the directory of a dataset, or '-' for stdin"
-SOURCE = f"{JSON_SOURCE}, or the name of a set ({', '.join(sets.NAMES)})"
+SOURCE = (
+    f"file of JSON or JSONL, the directory of a dataset, '-' for stdin, the name of a set ({', '.join(sets.NAMES)}), "
+    "or a MovingAI .scen"
+)
 
 
 def documents(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -36,13 +39,21 @@ def documents(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     A line may hold an object, a list of objects, or an object with such a list as ``instances`` or ``cases``; so may a
     whole document of many lines. Raises EnvsimError or DocumentError, also if there is no object at all.
     """
+    for where, value in values(source):
+        yield from rows_of(value, where)
+
+
+def values(source: str) -> Iterator[tuple[str, Any]]:
+    """The JSON values of a file or of stdin, one a line or one in all, each with where it stands.
+
+    Raises EnvsimError or DocumentError, also if there is none.
+    """
     for path in _files(source):
         empty = True
         with _opened(path) as (label, file):
             for where, value in _values(label, file):
-                for row in _rows(value, where):
-                    empty = False
-                    yield row
+                empty = empty and _hollow(value)
+                yield where, value
         if empty:
             raise EnvsimError(f"{label} is empty; expected a JSON object a line")
 
@@ -58,12 +69,21 @@ def add_agents(parser: argparse.ArgumentParser) -> None:
 
 
 class Asked(NamedTuple):
-    """A question, where it stands, its name in the answer, and what was proved of it before."""
+    """A question, where it stands, its name in the answer, what was proved of it before, and the row as it was read."""
 
     where: str
     name: str
     layout: Layout
     certificate: Certificate | None = None
+    row: Mapping[str, Any] | None = None
+
+
+class Found(NamedTuple):
+    """An instance, where it stands, and the row as it was read."""
+
+    where: str
+    instance: LakeInstance
+    row: Mapping[str, Any] | None = None
 
 
 def layouts(source: str, agents: int | None = None) -> Iterator[Asked]:
@@ -71,23 +91,31 @@ def layouts(source: str, agents: int | None = None) -> Iterator[Asked]:
 
     Maps and ends of bare layouts are not checked here; what instances say of themselves is.
     """
-    if source in sets.NAMES or Path(source).suffix == ".scen":
-        for where, instance in each_instance(source, agents):
-            name = instance.id if source in sets.NAMES else Path(source).name
-            yield Asked(where, name, layout_of(instance), instance.certificate)
+    if source in sets.NAMES or is_scenario(source):
+        for where, instance, _ in each_instance(source, agents):
+            yield Asked(where, instance.label(), layout_of(instance), instance.certificate)
         return
     _refuse_agents(source, agents)
     for where, data in documents(source):
+        _refuse_solution(data, where)
         layout = validated(Layout, data, where)
-        yield Asked(where, name_of(layout, where), layout, carried(data, where))
+        yield Asked(where, layout.name or layout.id or where, layout, _carried(data, where), data)
 
 
-def carried(data: dict[str, Any], where: str) -> Certificate | None:
+def _refuse_solution(data: Mapping[str, Any], where: str) -> None:
+    if "rows" not in data and {"status", "paths"} <= data.keys():
+        raise EnvsimError(
+            f"{where}: is a line of 'solve', which has no layout; verify it beside its layouts: solve FILE | verify "
+            "FILE --plan -"
+        )
+
+
+def _carried(data: dict[str, Any], where: str) -> Certificate | None:
     """The certificate of a row that has one; a variant's rules are others than those it was proved for.
 
     Raises EnvsimError if what an instance says of itself does not fit its layout.
     """
-    if not is_certified(data):
+    if not is_certified(data) or ("hash" not in data and data.get("variant") is not None):
         return None
     certificate = instance_of(data, where).certificate
     return None if data.get("variant") is not None else certificate
@@ -98,30 +126,46 @@ def layout_of(instance: LakeInstance) -> Layout:
     return Layout(rows=instance.rows, starts=instance.starts, goals=instance.goals, via=instance.via)
 
 
-def name_of(layout: Layout, where: str) -> str:
-    """The name of a row in the answer to it."""
-    return layout.name or layout.id or where
-
-
 def instances(source: str, agents: int | None = None) -> list[LakeInstance]:
     """The instances of a set, of a source of ``documents``, or of a MovingAI scenario. A row may be a bare layout.
 
     Raises EnvsimError if a hash, a split or a certificate does not fit its layout.
     """
-    return [instance for _, instance in each_instance(source, agents)]
+    return [instance for _, instance, _ in each_instance(source, agents)]
 
 
-def each_instance(source: str, agents: int | None = None) -> Iterator[tuple[str, LakeInstance]]:
-    """The same one by one, each with where it stands."""
-    if Path(source).suffix == ".scen":
-        yield source, read_scenario(Path(source), agents)
+def each_instance(source: str, agents: int | None = None) -> Iterator[Found]:
+    """The same one by one, each with where it stands. A scenario is named after its file."""
+    if is_scenario(source):
+        instance = read_scenario(Path(source), agents)
+        yield Found(source, instance.model_copy(update={"name": Path(source).name}))
         return
     _refuse_agents(source, agents)
     if source in sets.NAMES:
-        yield from ((source, instance) for instance in frozen(source))
+        yield from (Found(source, instance) for instance in frozen(source))
         return
     for where, data in documents(source):
-        yield where, instance_of(data, where)
+        _refuse_solution(data, where)
+        yield Found(where, instance_of(data, where), data)
+
+
+def is_scenario(source: str) -> bool:
+    """Whether a source is a MovingAI scenario: a file whose name ends in .scen, or that begins like one."""
+    path = Path(source)
+    if path.suffix.lower() == ".scen":
+        return True
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.readline(len(SCENARIO) + 1).split() == SCENARIO.split()
+    except (OSError, ValueError):  # whoever reads it says why it cannot be read
+        return False
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Some names for an error."""
+    return ", ".join(map(shown, names[:MOST_NAMES])) + (", ..." if len(names) > MOST_NAMES else "")
 
 
 def frozen(name: str) -> list[LakeInstance]:
@@ -132,8 +176,15 @@ def frozen(name: str) -> list[LakeInstance]:
 
 
 MAKING = dict.fromkeys(sets.STRATIFIED, "some seconds") | {"benchmark": "about a minute"}
+SCENARIO = b"version 1"
+MOST_NAMES = 5
+HEADS = {
+    "version": "the first line of a MovingAI scenario, which names its map; give the file itself, not stdin",
+    "type octile": "the first line of a MovingAI map, which has no agents; give a .scen file that names it",
+}
+"""First lines that are no JSON, and what they are."""
 NOT_JSON = {
-    ".scen": "a MovingAI scenario has no plans; give JSON with rows, starts, goals and plan",
+    ".scen": "it is a MovingAI scenario, which can only be read as a layout",
     ".map": "a map has no agents; give a .scen file that names it",
     ".yaml": "YAML is for configurations; make instances of one with generate --config",
     ".yml": "YAML is for configurations; make instances of one with generate --config",
@@ -142,7 +193,7 @@ NOT_JSON = {
 """What else people give for JSON, and what to do instead."""
 
 
-def refuse_twice(sources: Sequence[str]) -> None:
+def refuse_twice(sources: Sequence[str | None]) -> None:
     """Raise EnvsimError if stdin is to be read more than once."""
     if sources.count("-") > 1:
         raise EnvsimError("'-' is given twice; stdin can be read once")
@@ -158,10 +209,13 @@ def _refuse_agents(source: str, agents: int | None) -> None:
 def _files(source: str) -> list[str]:
     """The files of a source: itself, or of a dataset's directory its JSONL, in the order of the splits."""
     path = Path(source)
-    if path.suffix in NOT_JSON:
-        raise EnvsimError(f"{source} is no JSON: {NOT_JSON[path.suffix]}")
+    if not source:
+        raise EnvsimError("the name of a file is empty; expected a file, the name of a set, or '-' for stdin")
+    if path.suffix.lower() in NOT_JSON:
+        raise EnvsimError(f"{source} is no JSON: {NOT_JSON[path.suffix.lower()]}")
     if source == "-" or not path.is_dir():
         return [source]
+    hub.check_rows(path)
     found = [str(file) for split in SPLITS if (file := path / "jsonl" / f"{split}.jsonl").is_file()]
     if not found:
         hint = ", or one of its .scen files" if any(path.glob("*.scen")) else ""
@@ -175,7 +229,10 @@ def _opened(source: str) -> Iterator[tuple[str, BinaryIO]]:
     if source == "-":
         if sys.stdin is None:
             raise EnvsimError("stdin is closed; give a file instead of '-'")
-        yield "stdin", sys.stdin.buffer
+        try:
+            yield "stdin", sys.stdin.buffer
+        except OSError as error:
+            raise EnvsimError(f"cannot read stdin: {error.strerror}") from error
         return
     with ExitStack() as stack:
         try:
@@ -195,6 +252,8 @@ def _values(label: str, file: BinaryIO) -> Iterator[tuple[str, Any]]:
         try:
             value = parse_json(line, where, unique=True)
         except DocumentError as error:
+            if first and (kind := next((kind for head, kind in HEADS.items() if line.startswith(head)), None)):
+                raise EnvsimError(f"{where}: is {kind}") from error
             if not (first and _unfinished(error, line)):
                 raise
             yield _whole(label, number, line, file)
@@ -242,10 +301,18 @@ def _whole(label: str, number: int, line: str, file: BinaryIO) -> tuple[str, Any
         raise DocumentError(f"{label}:{at} is no valid JSON: {cause.msg} at column {cause.colno}") from error
 
 
-def _rows(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _hollow(value: Any) -> bool:
+    """Whether a value is a list of nothing."""
+    return value == [] or (isinstance(value, dict) and "rows" not in value and any(value.get(k) == [] for k in LISTS))
+
+
+def rows_of(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of one JSON value, each with where it stands. Raises EnvsimError if it holds anything else."""
     for key in LISTS:
-        if isinstance(value, dict) and "rows" not in value and isinstance(value.get(key), list):
+        if isinstance(value, dict) and "rows" not in value and key in value:
             where, value = f"{where} {key}", value[key]
+            if not isinstance(value, list):
+                raise EnvsimError(f"{where}: is {shown(value)}; expected a list of layouts")
             break
     many = isinstance(value, list)
     for index, row in enumerate(value if many else [value]):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
-from envsim.commands.questions import add_node_limit, certified, checked, solution
+from envsim.commands.questions import OpenError, add_node_limit, certified, checked, solution
 from envsim.commands.reading import SOURCE, Asked, add_agents, each_instance, layouts, refuse_twice
 from envsim.documents import DocumentError
 from envsim.lake.instance import LakeInstance
@@ -32,15 +33,15 @@ python -m envsim solve one.jsonl two.jsonl --processes 4"""
 def add(commands: Commands) -> None:
     """Put the command together."""
     parser = described(commands, "solve", DESCRIPTION, EXAMPLE, run)
-    parser.add_argument("files", nargs="+", metavar="FILE", help=f"{SOURCE}, or a MovingAI .scen")
+    parser.add_argument("files", nargs="+", metavar="FILE", help=SOURCE)
     add_agents(parser)
     add_node_limit(parser, 1, "; where it stops a search the status is limit, and 'open' names what is null")
     parser.add_argument(
         "--certified",
         action="store_true",
-        help="print instances with their certificates, as 'generate' writes them, instead of these lines",
+        help="print instances with their certificates, as 'generate' writes them, instead of these lines; one whose "
+        "makespan stays open has none, and stderr says why",
     )
-
     parser.add_argument(
         "--processes",
         type=int,
@@ -51,6 +52,18 @@ def add(commands: Commands) -> None:
     )
 
 
+class _Answer(NamedTuple):
+    """The line to print, and what is to be said of it on stderr."""
+
+    line: str
+    note: str | None = None
+
+    def show(self) -> None:
+        print(self.line)
+        if self.note is not None:
+            print(f"envsim: {self.note}", file=sys.stderr)
+
+
 class _Task(NamedTuple):
     """One row to answer."""
 
@@ -58,17 +71,20 @@ class _Task(NamedTuple):
     where: str
     node_limit: int | None
 
-    def answer(self) -> str:
-        """The line to print. Raises EnvsimError that begins with where the row stands."""
+    def answer(self) -> _Answer:
+        """Raises EnvsimError that begins with where the row stands."""
         if isinstance(self.row, Asked):
-            _, name, layout, certificate = self.row
-            return solution(name, checked(layout, self.where), self.node_limit, certificate).line()
+            _, name, layout, certificate, _ = self.row
+            return _Answer(solution(name, checked(layout, self.where), self.node_limit, certificate).line())
+        answer, note = self.row, None
         try:
             answer = certified(self.row, self.node_limit)
-            # In ASCII, as the other lines: a label may hold anything.
-            return json.dumps(answer.model_dump(mode="json"), separators=(",", ":"))
+        except OpenError as error:
+            note = f"{self.where}: {error}"
         except EnvsimError as error:
             raise EnvsimError(f"{self.where}: {error}") from error
+        # In ASCII, as the other lines: a label may hold anything.
+        return _Answer(json.dumps(answer.model_dump(mode="json"), separators=(",", ":")), note)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -76,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
     refuse_twice(options.files)
     if options.processes == 1:
         for task in _tasks(options):
-            print(task.answer())
+            task.answer().show()
         return
     tasks: list[_Task] = []
     refused = None
@@ -85,8 +101,8 @@ def run(options: argparse.Namespace) -> None:
             tasks.append(task)
     except (EnvsimError, DocumentError) as error:
         refused = error
-    for line in ordered(_Task.answer, tasks, processes=options.processes):
-        print(line)
+    for answer in ordered(_Task.answer, tasks, processes=options.processes):
+        answer.show()
     if refused is not None:
         raise refused
 
@@ -94,8 +110,9 @@ def run(options: argparse.Namespace) -> None:
 def _tasks(options: argparse.Namespace) -> Iterator[_Task]:
     for file in options.files:
         if options.certified:
-            for where, instance in each_instance(file, options.agents):
+            for where, instance, _ in each_instance(file, options.agents):
                 yield _Task(instance, where, options.node_limit)
         else:
             for asked in layouts(file, options.agents):
-                yield _Task(asked, asked.where, options.node_limit)
+                # A worker needs what was read, not what it was read from.
+                yield _Task(asked._replace(row=None), asked.where, options.node_limit)

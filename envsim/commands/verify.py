@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+from typing import Any
 
 from envsim.api import EnvsimError
 from envsim.commands import Commands, described
 from envsim.commands.lines import Cell, Judgement, PlannedLayout
+from envsim.commands.plans import own, paired, planned, plans
 from envsim.commands.questions import add_node_limit, optimal_makespan
-from envsim.commands.reading import JSON_SOURCE, carried, documents, name_of, refuse_twice
+from envsim.commands.reading import SOURCE, Asked, add_agents, layouts, refuse_twice
 from envsim.lake.grid import FREE, HOLE
 from envsim.lake.instance import Certificate
-from envsim.lake.rows import validated
 from envsim.lake.verifier import costs, verify
 
 MAX_WORK = 10**8
@@ -22,34 +23,79 @@ MAX_WORK = 10**8
 DESCRIPTION = """Judge plans. Prints a line of JSON for each: its name, the verdict, the agent, time and cell of the
 first fault, and the makespan and sum of costs of a valid plan.
 
-A row is a layout and its plan, for each agent its cells from t = 0 on, one a step:
+A row is a layout and its plan, for each agent its cells from t = 0 on, one a step, or a string of moves L D R U S:
 {"rows": ["..."], "starts": [[0, 0]], "goals": [[0, 2]], "plan": [[[0, 0], [0, 1], [0, 2]]]}. A shorter path stays in
-its last cell. Verdicts, the first that holds: wrong_agent_count, wrong_start, out_of_bounds, illegal_move, hole,
+its last cell. Instances with a certificate and no plan of their own are judged by the plan of the certificate. With
+--plan the plans are in a file of their own: a list of paths alone, or rows with "plan" or "paths", as 'solve' prints
+them, one for each layout, in their order.
+
+Verdicts, the first that holds: wrong_agent_count, wrong_start, out_of_bounds, illegal_move, hole,
 vertex_conflict (two agents in one cell), edge_conflict (two swap their cells), goal_not_reached; a valid plan is
-optimal (fewest steps), valid_suboptimal, or valid where the node limit leaves the optimum open."""
+optimal (fewest steps), valid_suboptimal, or valid where the node limit leaves the optimum open. no_plan is a row of
+the solver that has none: the layout is proved unsolvable, or the node limit left it open."""
 
 EXAMPLE = """echo '{"rows": ["..."], "starts": [[0, 0]], "goals": [[0, 2]], "plan": [[[0, 0], [0, 2]]]}' \\
-    | python -m envsim verify -"""
+    | python -m envsim verify -
+python -m envsim verify bay.scen --plan mine.json
+python -m envsim solve bay.scen | python -m envsim verify bay.scen --plan -
+python -m envsim solve --certified layouts.jsonl | python -m envsim verify -"""
 
 
 def add(commands: Commands) -> None:
     """Put the command together."""
     parser = described(commands, "verify", DESCRIPTION, EXAMPLE, run)
-    parser.add_argument("files", nargs="+", metavar="FILE", help=JSON_SOURCE)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=SOURCE)
+    add_agents(parser)
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="JSON or JSONL of the plans, '-' for stdin (default: each in the row of its layout)",
+    )
     add_node_limit(parser, 0, " to find the optimum; 0 does not look for it")
 
 
 def run(options: argparse.Namespace) -> None:
     """Answer row by row, so that all good rows before a bad one have their answer."""
-    refuse_twice(options.files)
-    for where, data in chain.from_iterable(map(documents, options.files)):
-        row = validated(PlannedLayout, data, where)
-        _check(row, where)
-        certificate = carried(data, where)
+    refuse_twice([*options.files, options.plan])
+    asked = chain.from_iterable(layouts(file, options.agents) for file in options.files)
+    for one, paths, where in _with_own(asked) if options.plan is None else _beside(asked, options.plan):
+        if paths is None:
+            print(Judgement(name=one.name, verdict="no_plan").line())
+            continue
+        row = planned(one.layout, paths, where)
+        _check(row, one.where)
         try:
-            print(judgement(name_of(row, where), row, options.node_limit, certificate).line())
+            print(judgement(one.name, row, options.node_limit, one.certificate).line())
         except EnvsimError as error:
-            raise EnvsimError(f"{where}: {error}") from error
+            raise EnvsimError(f"{one.where}: {error}") from error
+
+
+Pair = tuple[Asked, Any, str]
+"""A layout, its plan as it was read, and where that stands; no plan where the solver says that it has none."""
+
+
+def _with_own(asked: Iterator[Asked]) -> Iterator[Pair]:
+    """Each layout with the plan in its row, or else in its certificate."""
+    for one in asked:
+        row = one.row or {}
+        paths = own(row)
+        if paths is None and one.certificate is not None:
+            paths = one.certificate.plan
+        elif paths is None and not ("certificate" in row and row["certificate"] is None):
+            raise EnvsimError(f"{one.where}: plan is missing; write it into the row, or give --plan FILE")
+        yield one, paths, one.where
+
+
+def _beside(asked: Iterator[Asked], source: str) -> Iterator[Pair]:
+    """Each layout with the plan in its place in a file."""
+    for count, (one, plan) in enumerate(zip_longest(asked, plans(source))):
+        if one is None:
+            raise EnvsimError(f"{plan.where}: is a plan more than the {count} layouts; expected one for each")
+        if plan is None:
+            raise EnvsimError(
+                f"{one.where}: has no plan in {source}, which holds {count}; expected one for each layout"
+            )
+        yield one, paired(one, plan), plan.where
 
 
 def judgement(

@@ -3,6 +3,9 @@ and a write that fails leaves nothing."""
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +14,7 @@ from envsim.api import EnvsimError
 from envsim.formats.hub import export
 from envsim.formats.movingai import write_scenario
 from envsim.lake.config import EnvConfig
-from envsim.lake.instance import LakeInstance, write_instances
+from envsim.lake.instance import Labels, LakeInstance, write_instances
 from envsim.whole import whole
 
 FORMATS = ("jsonl", "datasets", "movingai")
@@ -19,6 +22,23 @@ FORMATS_HELP = (
     "jsonl: one file, an instance with its certificate a line; datasets: a directory for Hugging Face datasets "
     "(Parquet, JSONL and a card); movingai: a directory of a .scen and a .map file an instance (default: jsonl)"
 )
+
+
+STDOUT = Path("-")
+
+
+def out_path(text: str) -> Path:
+    """What argparse makes of a path to write. Raises ArgumentTypeError for what names none."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("is '-', and a file of that name is hard to be rid of; expected another name")
+    return out_or_stdout(text)
+
+
+def out_or_stdout(text: str) -> Path:
+    """The same where ``-`` is stdout."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; expected the name of a file")
+    return Path(text)
 
 
 def refuse_existing(path: Path) -> None:
@@ -68,3 +88,18 @@ def write(
             draft.mkdir()
             for index, instance in enumerate(instances):
                 write_scenario(instance, draft / f"{index:05d}-{instance.id}.scen")
+    if format_ == "movingai":
+        _say_what_is_lost(instances)
+
+
+def _say_what_is_lost(instances: Sequence[LakeInstance]) -> None:
+    """On stderr: nobody should take a lake on which moves slip for one on which they do not."""
+    counts = Counter(
+        name
+        for instance in instances
+        for name in Labels.__annotations__
+        if name != "name" and getattr(instance, name) != LakeInstance.model_fields[name].default
+    )
+    if counts:
+        told = ", ".join(f"{name} of {count}" for name, count in counts.items())
+        print(f"not written, as a MovingAI scenario has no place for it: {told} instances", file=sys.stderr)

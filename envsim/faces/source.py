@@ -188,7 +188,7 @@ def _read(given: Given) -> LakeInstance:
         return given
     if isinstance(given, Mapping):
         return instance_of(given, "instance")
-    if isinstance(given, str | Path) and Path(given).suffix == ".scen":
+    if isinstance(given, str | Path) and Path(given).suffix.lower() == ".scen":
         return read_scenario(Path(given))
     raise EnvsimError(
         f"instance is {shown(given)}; expected a LakeInstance, a mapping with rows, starts and goals, or the path of a "

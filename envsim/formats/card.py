@@ -28,6 +28,7 @@ COLUMNS = {
     "split": "The split, fixed by `hash`: no two splits share a layout up to symmetry",
     "size": "The longer side of the map, in cells",
     "agents": "Number of agents",
+    "name": "What its author calls it; null if it has only its `id`",
     "rows": "The map, a string a row: `.` free, `@` hole",
     "starts": "The cell (row, column) of each agent at time 0; (0, 0) is the top left",
     "goals": "The cell (row, column) where each agent must be at the end",

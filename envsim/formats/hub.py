@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from envsim.api import SPLITS, EnvsimError
-from envsim.documents import parse_yaml, read_text
+from envsim.documents import DocumentError, parse_yaml, read_text
 from envsim.formats.card import card
 from envsim.lake.config import EnvConfig
 from envsim.lake.instance import LakeInstance, dump_instances, make_instance
@@ -147,6 +147,25 @@ def load(directory: Path, *, split: str | None = None) -> list[LakeInstance]:
     return found
 
 
+def check_rows(directory: Path) -> None:
+    """Raise EnvsimError if a JSONL file of a dataset is not what its card has the sha256 of.
+
+    A directory that ``export`` did not write has no such card, and is taken as it is.
+    """
+    card_path = directory / CARD
+    try:
+        sums = _checksums(card_path) if card_path.is_file() else {}
+    except (EnvsimError, DocumentError):
+        return
+    for file, value in sums.items():
+        path = directory / file
+        if path.suffix == ".jsonl" and (not path.is_file() or _checksum(path) != value):
+            raise EnvsimError(
+                f"{path} is missing or not what {card_path} has the sha256 of; export it again, or give that file by "
+                "its own name"
+            )
+
+
 def from_rows(rows: Iterable[Mapping[str, Any]], where: str = "rows") -> list[LakeInstance]:
     """Instances from rows of a dataset, as iterating a ``datasets.Dataset`` gives them.
 
@@ -220,6 +239,7 @@ def _features(instances: Iterable[LakeInstance]) -> Features:
         "split": text,
         "size": number,
         "agents": number,
+        "name": text,
         "rows": List(text),
         "starts": cells,
         "goals": cells,

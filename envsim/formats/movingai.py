@@ -28,6 +28,8 @@ Passable = Literal[".GS", ".G", "."]
 """Marks that count as free. ``.GS`` is the format's own reading; tools for several agents often take fewer."""
 
 TERRAIN = ".GS@OTW"
+MOST = 999_999_999
+"""More than any map has of anything."""
 BUCKET = 4
 """A scenario's bucket is its length divided by this, rounded down."""
 
@@ -257,9 +259,9 @@ def _is_file(path: Path) -> bool:
 
 
 def _number(text: str, what: str, where: str, least: int = 0) -> int:
-    # Nine digits are more than any map has, and no int() of a text that a person could write by mistake is slow.
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least):
-        raise EnvsimError(f"{where}: {what} is {text[:40]!r}; expected a whole number of at least {least}")
+    # No int() of a text that a person could write by mistake is slow.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) and int(text) >= least):
+        raise EnvsimError(f"{where}: {what} is {text[:40]!r}; expected a whole number from {least} to {MOST}")
     return int(text)
 
 

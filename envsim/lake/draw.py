@@ -58,9 +58,9 @@ def draw_map(
 
 
 def draw_instance(instance: LakeInstance, *, colour: bool = False) -> str:
-    """The map, the agents' ends, and what is certified."""
+    """The map, the agents' ends, and what is certified. What somebody wrote has its name for a title, and no split."""
     lines = [
-        f"{instance.id}  ({instance.split})",
+        f"{instance.id}  ({instance.split})" if instance.name is None else f"{instance.name}  (id {instance.id})",
         draw_map(instance.rows, instance.starts, instance.goals, instance.via, colour=colour),
     ]
     lines += [f"{_agent(i, colour)}: {' -> '.join(map(_cell, _way(instance, i)))}" for i in range(instance.agents)]
@@ -117,6 +117,9 @@ def outcome_details(instance: LakeInstance, replay: Replay) -> str:
         return f"agent {agent_name(fault.agent)} was never at {via_name(fault.agent)}"
     agents = " and ".join(agent_name(agent) for agent in faulty_agents(replay))
     where = "" if fault.location is None else f" at {fault.location}"
+    if verdict.outcome == "edge_conflict":
+        cells = [_cell(state[fault.agent]) for state in replay.states[-2:]]
+        return f"{agents} swap {', '.join(cells)}, t = {fault.step}"
     return f"agent{'s' if ' ' in agents else ''} {agents}{where}, t = {fault.step}"
 
 
@@ -142,41 +145,48 @@ def describe(instance: LakeInstance) -> str:
 
 
 def _marks(rows: Sequence[str], agents: Sequence[Cell], goals: Sequence[Cell], via: Sequence[Cell] | None) -> _Marks:
-    """What stands in each cell."""
+    """What stands in each cell in which there is an agent or a goal."""
     marks: _Marks = {}
     for cells, name in ((agents, agent_name), (goals, goal_name), (via or (), via_name)):
         for i, cell in enumerate(cells):
             marks.setdefault(cell, []).append((name(i), COLOURS[i % len(COLOURS)]))
-    for r, row in enumerate(rows):
-        for c, mark in enumerate(row):
-            if mark == HOLE or (r, c) not in marks:
-                marks.setdefault((r, c), []).append((mark, None if mark == FREE else WATER))
+    for cell, found in marks.items():
+        if _inside(rows, cell) and rows[cell[0]][cell[1]] == HOLE:
+            found.append((HOLE, WATER))
     return marks
 
 
+def _inside(rows: Sequence[str], cell: Cell) -> bool:
+    return 0 <= cell[0] < len(rows) and 0 <= cell[1] < len(rows[0])
+
+
 def _width(marks: _Marks) -> int:
-    return 1 + max(sum(len(text) for text, _ in found) for found in marks.values())
+    return 1 + max((sum(len(text) for text, _ in found) for found in marks.values()), default=1)
 
 
 def _table(rows: Sequence[str], marks: _Marks, width: int, colour: bool) -> str:
     width = max(width, len(str(len(rows[0]) - 1)) + 1)
     gutter = max(3, len(str(len(rows) - 1)) + 1)
 
-    def shown(r: int, c: int) -> str:
-        found = marks[r, c]
+    def shown(found: Sequence[tuple[str, int | None]]) -> str:
         space = " " * (width - sum(len(text) for text, _ in found))
         return space + "".join(paint(text, shade if colour else None) for text, shade in found)
 
+    # Most cells of a large map are empty in every step of a plan.
+    empty = {FREE: shown([(FREE, None)]), HOLE: shown([(HOLE, WATER)])}
+    lines = [[f"{r:>{gutter}}", *map(empty.__getitem__, row)] for r, row in enumerate(rows)]
+    for cell, found in marks.items():
+        if _inside(rows, cell):
+            lines[cell[0]][cell[1] + 1] = shown(found)
     head = " " * gutter + "".join(f"{c:>{width}}" for c in range(len(rows[0])))
-    lines = [f"{r:>{gutter}}" + "".join(shown(r, c) for c in range(len(row))) for r, row in enumerate(rows)]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *map("".join, lines)])
 
 
 def _agent(agent: int, colour: bool) -> str:
     return paint(agent_name(agent), COLOURS[agent % len(COLOURS)] if colour else None)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Sequence[int]) -> str:
     return f"({cell[0]},{cell[1]})"
 
 

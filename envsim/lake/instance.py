@@ -8,9 +8,7 @@ what a map was drawn as, and how its answers are paid, are not. A field at its d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -66,6 +64,7 @@ class LakeInstance(Instance):
 
     size: int
     agents: int
+    name: str | None = Field(None, description="What its author calls it, if anything", exclude_if=_absent)
     rows: list[str]
     starts: list[Cell]
     goals: list[Cell]
@@ -83,6 +82,10 @@ class LakeInstance(Instance):
         0.0, ge=0, le=0.3, description="Weight of progress in the reward", exclude_if=lambda w: w == 0
     )
     certificate: Certificate | None = None
+
+    def label(self) -> str:
+        """What people and answers call it: its own name, else its id."""
+        return self.name or self.id
 
     @model_validator(mode="after")
     def _sound(self) -> LakeInstance:
@@ -122,23 +125,28 @@ def check_layout(
             raise EnvsimError(f"two agents share a {what}: {list(cells)}; expected distinct cells")
 
 
-@lru_cache(maxsize=256)
-def _symmetries(rows: int, columns: int) -> tuple[tuple[str, tuple[int, ...], Callable[[str], tuple[str, ...]]], ...]:
-    """For each of the 8 symmetries: the new shape, where each cell goes, and how to reorder the map's characters."""
+def _images(rows: int, columns: int, marks: str) -> list[tuple[str, str]]:
+    """The shape and the marks of the 8 images of a map: 4 of the map, then 4 of its transpose; of each it alone, with
+    its rows in reverse, with its columns in reverse, and with both."""
     found = []
-    for transpose in (False, True):
-        for flip_r in (False, True):
-            for flip_c in (False, True):
-                shape = (columns, rows) if transpose else (rows, columns)
-                target = []
-                for v in range(rows * columns):
-                    r, c = divmod(v, columns)
-                    r, c = (rows - 1 - r if flip_r else r), (columns - 1 - c if flip_c else c)
-                    target.append(c * shape[1] + r if transpose else r * shape[1] + c)
-                source = sorted(range(rows * columns), key=target.__getitem__)
-                pick = itemgetter(*source) if len(source) > 1 else tuple
-                found.append((f"{shape[0]}x{shape[1]}", tuple(target), pick))
-    return tuple(found)
+    turned = "".join([marks[c::columns] for c in range(columns)])
+    for high, wide, text in ((rows, columns, marks), (columns, rows, turned)):
+        upside_down = "".join([text[v : v + wide] for v in range((high - 1) * wide, -1, -wide)])
+        shape = f"{high}x{wide}"
+        found += [(shape, text), (shape, upside_down), (shape, upside_down[::-1]), (shape, text[::-1])]
+    return found
+
+
+def _moved(image: int, rows: int, columns: int, ends: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Where cells of a map are in one of its images, counted as in ``_images``, in order."""
+    down, along = (1, rows) if image > 3 else (columns, 1)
+    first = 0
+    # Rows in reverse are columns in reverse of the transpose.
+    if image in (1, 3, 6, 7):
+        first, down = first + (rows - 1) * down, -down
+    if image in (2, 3, 5, 7):
+        first, along = first + (columns - 1) * along, -along
+    return sorted([tuple([first + v // columns * down + v % columns * along for v in cells]) for cells in ends])
 
 
 def canonical_hash(rows: int, columns: int, marks: str, ends: Sequence[tuple[int, ...]]) -> str:
@@ -146,20 +154,16 @@ def canonical_hash(rows: int, columns: int, marks: str, ends: Sequence[tuple[int
 
     ``marks`` are all rows joined; ``ends`` are (start, goal) or (start, goal, via) of each agent as cell numbers.
     """
-    symmetries = _symmetries(rows, columns)
-    images = [(shape, "".join(pick(marks))) for shape, _, pick in symmetries]
+    images = _images(rows, columns, marks)
     best = min(images)
-    agents = min(
-        sorted([tuple([target[v] for v in cells]) for cells in ends])
-        for image, (_, target, _) in zip(images, symmetries, strict=True)
-        if image == best
-    )
+    agents = min([_moved(k, rows, columns, ends) for k, image in enumerate(images) if image == best])
     return hashlib.sha256(f"{best[0]} {best[1]} {agents}".encode()).hexdigest()
 
 
 class Labels(TypedDict, total=False):
     """What an instance says beside its layout."""
 
+    name: str | None
     topology: str
     placement: str
     success_rate: float

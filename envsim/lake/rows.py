@@ -49,24 +49,17 @@ def validated(model: type[Model], data: Mapping[str, Any], where: str) -> Model:
 
 
 def is_certified(data: Mapping[str, Any]) -> bool:
-    """Whether a row is an instance with claims of its own, and no bare layout."""
-    return "hash" in data
+    """Whether a row makes claims of its own, and is no bare layout."""
+    return "hash" in data or data.get("certificate") is not None
 
 
 def instance_of(data: Mapping[str, Any], where: str) -> LakeInstance:
-    """The instance of a row. A row without ``hash`` is a bare layout; of it only layout and labels are read.
+    """The instance of a row. A row without ``hash`` is a layout that somebody wrote: its ``id`` is a name.
 
     Raises EnvsimError that begins with ``where`` if the row is no instance, or if its id, hash, split or certificate
     does not fit its layout.
     """
-    if not is_certified(data):
-        return _bare(data, where)
-    instance = validated(LakeInstance, {key: data[key] for key in LakeInstance.model_fields if key in data}, where)
-    expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
-    for field in ("id", "hash", "split"):
-        mine, right = getattr(instance, field), getattr(expected, field)
-        if mine != right:
-            raise EnvsimError(f"{where}: {field} is {shown(mine)}, but that of its layout is {right!r}")
+    instance = _whole(data, where) if "hash" in data else _bare(data, where)
     try:
         instance.model_dump_json()
     except ValueError as error:
@@ -76,13 +69,30 @@ def instance_of(data: Mapping[str, Any], where: str) -> LakeInstance:
     return instance
 
 
+def _whole(data: Mapping[str, Any], where: str) -> LakeInstance:
+    instance = validated(LakeInstance, {key: data[key] for key in LakeInstance.model_fields if key in data}, where)
+    expected = make_instance(instance.rows, instance.starts, instance.goals, via=instance.via)
+    for field in ("id", "hash", "split"):
+        mine, right = getattr(instance, field), getattr(expected, field)
+        if mine != right:
+            raise EnvsimError(f"{where}: {field} is {shown(mine)}, but that of its layout is {right!r}")
+    return instance
+
+
 def _bare(data: Mapping[str, Any], where: str) -> LakeInstance:
     layout = validated(Layout, data, where)
     if layout.variant is not None:
         raise EnvsimError(f"{where}: variant is {layout.variant!r}; only 'solve' knows it, without --certified")
     labels: Any = {key: data[key] for key in Labels.__annotations__ if key in data}
+    labels["name"] = layout.name or layout.id
+    claimed = data.get("certificate")
     try:
-        return make_instance(layout.rows, layout.starts, layout.goals, via=layout.via, **labels)
+        certificate = None if claimed is None else Certificate.model_validate(claimed)
+    except ValidationError as error:
+        raise EnvsimError(_problem(error, f"{where}: certificate")) from error
+    try:
+        instance = make_instance(layout.rows, layout.starts, layout.goals, certificate, via=layout.via, **labels)
+        return instance.model_copy(update={"name": None}) if instance.name == instance.id else instance
     except ValidationError as error:
         raise EnvsimError(_problem(error, where)) from error
     except EnvsimError as error:

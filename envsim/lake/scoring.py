@@ -20,9 +20,12 @@ from pydantic import StrictStr
 from envsim.api import EnvsimError, Frozen, Message, Style, Verdict
 from envsim.lake.environment import Lake
 from envsim.lake.instance import LakeInstance
+from envsim.lake.rows import shown
 from envsim.tables import columns
 
 COLUMN = len("100.00/100.00") + 2
+SHOWN = 5
+"""Ids that an error names."""
 PAPER_FILE = Path(__file__).with_name("paper.json")
 
 
@@ -99,39 +102,66 @@ def paper() -> Paper:
 
 
 def prompts(instances: Iterable[LakeInstance], style: Style) -> Iterable[PromptRow]:
-    """What to ask a model about each instance; its text goes into an ``AnswerRow`` of the same id."""
+    """What to ask a model about each instance; its text goes into an ``AnswerRow`` of the same id.
+
+    That is the instance's own name, if it has one, else its id.
+    """
     lake = Lake()
-    return (PromptRow(id=instance.id, messages=lake.prompt(instance, style)) for instance in instances)
+    return (PromptRow(id=instance.label(), messages=lake.prompt(instance, style)) for instance in instances)
 
 
 def grade(instances: Sequence[LakeInstance], answers: Iterable[tuple[str, AnswerRow]]) -> dict[str, Verdict]:
-    """The verdict on each answer by the instance's id; answers come with where they stand.
+    """The verdict on each answer by the instance's label; answers come with where they stand.
 
-    Raises EnvsimError if an id is unknown or answered twice, or if an instance is not certified or occurs twice.
+    An answer's id is an instance's name or id. Raises EnvsimError if it is unknown or answered twice, or if an instance
+    is not certified or occurs twice.
     """
     lake = Lake()
-    by_id: dict[str, LakeInstance] = {}
+    by_label: dict[str, LakeInstance] = {}
     for instance in instances:
-        if instance.id in by_id:
-            raise EnvsimError(f"instance {instance.id} is in the set twice; expected every id once")
-        if instance.certificate is None or instance.certificate.makespan is None:
-            raise EnvsimError(
-                f"instance {instance.id} has no certified optimum; certify the set first (solve --certified)"
-            )
-        by_id[instance.id] = instance
+        if instance.label() in by_label:
+            raise EnvsimError(f"instance {instance.label()} is in the set twice; expected every id once")
+        certified_optimum(instance)
+        by_label[instance.label()] = instance
+    known = _once(instance.id for instance in instances)
+    label_of = {i.id: i.label() for i in instances if i.id in known} | {label: label for label in by_label}
     found: dict[str, Verdict] = {}
     where_of: dict[str, str] = {}
     for where, row in answers:
-        if row.id not in by_id:
-            raise EnvsimError(f"{where}: id {row.id[:60]!r} is not in the set of {len(by_id)} instances")
-        if row.id in found:
-            raise EnvsimError(f"{where}: id {row.id!r} has an answer in {where_of[row.id]} already; expected one each")
-        where_of[row.id] = where
+        label = label_of.get(row.id)
+        if label is None:
+            some = ", ".join(map(shown, [*by_label][:SHOWN])) + (", ..." if len(by_label) > SHOWN else "")
+            raise EnvsimError(
+                f"{where}: id {row.id[:60]!r} is not in the set of {len(by_label)} instances; expected one of {some}"
+            )
+        if label in found:
+            raise EnvsimError(f"{where}: id {row.id!r} has an answer in {where_of[label]} already; expected one each")
+        where_of[label] = where
         try:
-            found[row.id] = lake.score(by_id[row.id], row.answer)
+            found[label] = lake.score(by_label[label], row.answer)
         except EnvsimError as error:
             raise EnvsimError(f"{where}: the answer to {row.id}: {error}") from error
     return found
+
+
+def certified_optimum(instance: LakeInstance) -> int:
+    """The optimal makespan. Raises EnvsimError if there is none to grade against, and says why."""
+    certificate = instance.certificate
+    if certificate is not None and not certificate.solvable:
+        raise EnvsimError(
+            f"instance {instance.label()} is proved unsolvable, so that no answer to it could be right; "
+            "leave it out of the set"
+        )
+    if certificate is None or certificate.makespan is None:
+        raise EnvsimError(
+            f"instance {instance.label()} has no certified optimum; certify the set first (solve --certified)"
+        )
+    return certificate.makespan
+
+
+def _once(names: Iterable[str]) -> set[str]:
+    """Those that do not occur twice."""
+    return {name for name, n in Counter(names).items() if n == 1}
 
 
 def score(
@@ -144,7 +174,7 @@ def score(
     lake = Lake()
     graded: list[_Graded] = []
     for instance in instances:
-        verdict = verdicts.get(instance.id)
+        verdict = verdicts.get(instance.label())
         if verdict is not None or not partial:
             valid, optimal = (False, False) if verdict is None else (verdict.valid, verdict.optimal)
             graded.append(_Graded(agents=instance.agents, cell=lake.cell(instance), valid=valid, optimal=optimal))

@@ -128,7 +128,9 @@ def test_an_instance_may_be_a_mapping_or_a_scenario(tmp_path: Path) -> None:
     bare = make_instance(*MAPS["passing"])
     write_scenario(bare, tmp_path / "w.scen")
     layout = {"rows": bare.rows, "starts": bare.starts, "goals": [list(cell) for cell in bare.goals]}
-    for given in (bare, layout, bare.model_dump(mode="json"), tmp_path / "w.scen", str(tmp_path / "w.scen")):
+    loud = tmp_path / "LOUD.SCEN"
+    loud.write_bytes((tmp_path / "w.scen").read_bytes())
+    for given in (bare, layout, bare.model_dump(mode="json"), tmp_path / "w.scen", str(tmp_path / "w.scen"), loud):
         made = gymnasium.make("envsim.faces:envsim/Lake-v0", instance=given)
         made.reset()
         assert made.unwrapped.instance.id == bare.id  # type: ignore[attr-defined]

@@ -58,6 +58,27 @@ def test_hash_is_the_same_for_all_symmetries_and_agent_orders(layout: Layout, sy
     assert (one.id == other.id) == same
 
 
+@pytest.mark.parametrize("symmetry", range(8))
+def test_the_hash_of_a_rectangle(symmetry: int) -> None:
+    """Ids of rectangles are in files of others, so they must stay; and a large one is hashed at once."""
+    bay = make_instance([".....", "@.@@@"], [(0, 0), (0, 4)], [(0, 4), (0, 0)])
+    assert bay.id == "2x5-2-6e4afb540b-393825"
+    rng = random.Random(symmetry)
+    rows = ["".join(rng.choices(".@", [9, 1], k=900)) for _ in range(600)]
+    free = [(r, c) for r, row in enumerate(rows) for c, mark in enumerate(row) if mark == "."]
+    ends = rng.sample(free, 4)
+
+    def image(cell: Cell) -> Cell:
+        r, c = cell
+        r, c = (599 - r if symmetry & 1 else r), (899 - c if symmetry & 2 else c)
+        return (c, r) if symmetry & 4 else (r, c)
+
+    turned = [row[::-1] if symmetry & 2 else row for row in (rows[::-1] if symmetry & 1 else rows)]
+    turned = ["".join(column) for column in zip(*turned, strict=True)] if symmetry & 4 else turned
+    moved = [image(cell) for cell in ends]
+    assert make_instance(rows, ends[:2], ends[2:]).hash == make_instance(turned, moved[:2], moved[2:]).hash
+
+
 @given(layouts(3, 5, (2, 2)), st.integers(0, 7), st.booleans(), st.randoms(use_true_random=False))
 def test_via_cells_enter_the_hash_and_turn_with_the_map(
     layout: Layout, symmetry: int, swapped: bool, rng: random.Random

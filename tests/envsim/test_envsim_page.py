@@ -14,8 +14,11 @@ import yaml
 from envsim_cases import DATA
 
 from envsim.__main__ import COMMANDS, main
+from envsim.commands.lines import Layout
+from envsim.commands.questions import MAX_AGENTS, MAX_CELLS, MAX_COLLIDING, most_cells, solution
 from envsim.lake.config import MIXTURES, EnvConfig, SizeConfig
 from envsim.lake.environment import Lake
+from envsim.lake.solver import LIMIT, PAIR_LIMIT
 from envsim.lake.verifier import OUTCOMES
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +70,22 @@ def test_the_page_names_what_there_is() -> None:
         assert f"`{outcome}`" in PAGE
     for column in Lake().generate(EnvConfig(), 8, 0).measurement.quantities["3x3"]:
         assert f"`{column}`" in PAGE
+
+
+def test_the_limits_on_the_page_are_those_of_the_commands() -> None:
+    said = " ".join(PAGE.split())
+    bounds = {agents: f"{most_cells(agents):,}" for agents in (2, 3, 4, 5, 8)}
+    assert f"4,000,000 for two agents on maps of up to {bounds[2]} cells (47x47)" in said
+    assert PAIR_LIMIT == 4_000_000
+    assert f"Its default is {LIMIT:,}" in said
+    assert f"three on more than {bounds[3]} cells, four {bounds[4]}, five {bounds[5]}, eight {bounds[8]})" in said
+    assert (MAX_CELLS, MAX_AGENTS, MAX_COLLIDING) == (128 * 128, 200, 8)
+    solver = " ".join((ROOT / "docs" / "solver.md").read_text(encoding="utf-8").split())
+    assert f"{bounds[2]} cells for two agents that collide, {bounds[3]} for three, {bounds[4]} for four" in solver
+    for agents, side in ((2, 48), (2, 47)):
+        layout = Layout(rows=["." * side] * side, starts=[(0, 0), (0, 2)], goals=[(0, 2), (0, 0)])
+        found = solution("x", layout, 1)
+        assert ("plain joint search" in (found.reason or "")) == (side**2 > most_cells(agents))
 
 
 def test_the_configuration_on_the_page_has_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

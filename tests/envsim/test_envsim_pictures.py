@@ -228,6 +228,7 @@ def test_a_swap_freezes_where_the_two_meet() -> None:
     assert (x + u) / 2 == pytest.approx((_centre(CROSS, (0, 1))[0] + _centre(CROSS, (0, 2))[0]) / 2)
     assert _centre(CROSS, (0, 1))[0] < x < u < _centre(CROSS, (0, 2))[0], "they have not passed each other"
     assert "edge conflict" in _texts(picture)
+    assert "a and b swap (0,1), (0,2), t = 2" in _texts(picture)
 
 
 @pytest.mark.parametrize(

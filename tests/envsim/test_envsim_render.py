@@ -88,13 +88,13 @@ def test_an_answer_is_shown_to_its_first_fault(lakes: Path, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--format", "film"], "--format film has no plan to play"),
+        (["--format", "svg", "--optimal"], "leave out --optimal"),
         (["--format", "svg", "--plan"], "leave out --plan"),
         (["--format", "svg", "--answers", "x"], "leave out --answers"),
         (["--format", "svg", "--colour"], "--colour goes with --format ansi, not with svg"),
         (["--index", "7"], "no instance of index 7; it has 2"),
         (["--index", "-1"], "no instance of index -1; it has 2"),
-        (["--id", "x"], "no instance of id 'x'; it has 2"),
+        (["--id", "x"], "no instance of id 'x'; it has 2: '3x3-2-"),
         (["--answers", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
         (["--out", "nowhere/lake.svg"], "nowhere is no directory"),
         (["--out", "."], "exists; remove it"),
