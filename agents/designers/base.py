@@ -88,6 +88,19 @@ class Designer(ABC):
     def propose(self, context: DesignContext) -> Proposal:
         """The proposal. Raises ProposalRejected if its raw answer does not parse."""
 
+    def check(self, environment: Environment, config: Any, stages: int) -> None:  # noqa: B027  most have nothing to say
+        """Called before a run of so many designed stages begins on ``config``, and before anything is written.
+
+        Raises ValueError in one line for what this designer could not do there.
+        """
+
+    def content(self) -> Any:
+        """Plain JSON that beside the settings decides what it proposes, such as what a file of its own says.
+
+        It is part of a run's identity: a run is not resumed with another. None if there is nothing.
+        """
+        return None
+
     def see(self, evidence: Evidence, seed: int) -> Evidence:  # noqa: ARG002  for controls that look elsewhere
         """The evidence that this designer, and every role of its run, is shown in place of what was measured."""
         return evidence
