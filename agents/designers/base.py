@@ -118,6 +118,19 @@ class Designer(ABC):
             )
 
 
+class ShareDesigner(Designer):
+    """One that moves the data between cells, which takes a knob for the share of each."""
+
+    def check(self, environment: Environment, config: Any, stages: int) -> None:  # noqa: ARG002  the interface
+        needed = [f"{cell}.{SHARE_KNOB}" for cell in environment.cells()]
+        knobs = environment.knobs(config)
+        if missing := [path for path in needed if path not in knobs]:
+            raise ValueError(
+                f"designer {self.name}: the environment {environment.name!r} has no knob {missing[0]!r}, and this "
+                f"designer needs one for the share of each cell; known are {', '.join(knobs)}"
+            )
+
+
 def proposal(context: DesignContext, rationale: str, changes: Sequence[Change]) -> Proposal:
     """A proposal that predicts what is measured now."""
     predicted = {cell.cell: percent(cell.valid) for cell in context.evidence.cells}

@@ -219,6 +219,22 @@ def test_a_schedule_that_a_run_could_not_follow_is_one_line(tmp_path: Path, data
     assert "\n" not in str(error.value)
 
 
+class Shareless(type(LAKE)):  # type: ignore[misc]
+    """The lake, where nobody may move the data."""
+
+    name = "shareless"
+
+    def knobs(self, config: Any) -> Any:
+        return {path: knob for path, knob in super().knobs(config).items() if not path.endswith("data_ratio")}
+
+
+@pytest.mark.parametrize("name", ["random", "sfl", "always_easiest", "always_impossible", "oscillate", "single_cell"])
+def test_who_moves_the_data_needs_knobs_for_it(name: str) -> None:
+    check_designer(name, LAKE, START, 3)
+    with pytest.raises(ValueError, match=f"designer {name}: the environment 'shareless' has no knob '3x3.data_ratio'"):
+        check_designer(name, Shareless(), START, 3)
+
+
 def test_a_schedule_repeats_its_last_stage_only_by_word(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"environment": "lake", "repeat_last": True, "stages": [{"3x3.hole_ratio": 0.3}]}))
