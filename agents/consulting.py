@@ -31,11 +31,14 @@ class _Nothing(Frozen):
 
 
 class Consultation(Frozen):
-    """What came of it: the conversation up to the question for the answer, and the tokens that the model wrote."""
+    """What came of it: the conversation up to the question for the answer, and the tokens of all turns."""
 
     messages: list[Any]
     turns: int
-    tokens: int
+    input_tokens: int
+    """Read by the model; every turn reads the whole conversation so far."""
+    output_tokens: int
+    """Written by the model."""
 
 
 def consult(
@@ -53,7 +56,7 @@ def consult(
     bound = model.bind_tools([described(tool) for tool in (*tools.values(), _ready())], tool_choice="required")
     bound = bound.bind(**_bound_length(model, max_new_tokens))
     conversation: list[BaseMessage] = convert_to_messages(list(messages))
-    before, turns, tokens = len(log.calls), 0, 0
+    before, turns, read, written = len(log.calls), 0, 0, 0
     while len(log.calls) - before < max_calls:
         try:
             reply = bound.invoke(conversation, config)
@@ -64,13 +67,15 @@ def consult(
                 "calling, such as vLLM with --enable-auto-tool-choice and a --tool-call-parser"
             ) from error
         turns += 1
-        tokens += reply.usage_metadata["output_tokens"] if reply.usage_metadata else 0
+        if reply.usage_metadata:
+            read += reply.usage_metadata["input_tokens"]
+            written += reply.usage_metadata["output_tokens"]
         answers, done = _answered(reply, tools, log, max_calls - (len(log.calls) - before), most_characters)
         conversation += [_plain(reply), *answers]
         if done:
             break
     conversation.append(HumanMessage(CLOSING))
-    return Consultation(messages=conversation, turns=turns, tokens=tokens)
+    return Consultation(messages=conversation, turns=turns, input_tokens=read, output_tokens=written)
 
 
 def described(tool: StructuredTool) -> dict[str, Any]:

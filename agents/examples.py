@@ -125,6 +125,7 @@ def _statistics(cell: str) -> CellStatistics:
         waits_needed=None,
         waits_used=None,
         waits_idle=None,
+        zero_variance=0.5,
     )
 
 

@@ -51,7 +51,10 @@ class FailureExample(Frozen):
 
 
 class CellStatistics(Frozen):
-    """What the policy does on one cell with one number of agents. Ratios are in [0, 1], means over all its answers."""
+    """What the policy does on one cell with one number of agents, and what training gave it there.
+
+    Ratios are in [0, 1], means over all its answers.
+    """
 
     cell: str
     agents: int
@@ -74,6 +77,9 @@ class CellStatistics(Frozen):
     """Share of those in whose answer somebody waits, that is stays and moves on later; None if none needs one."""
     waits_idle: float | None
     """The same share of the tasks that need none."""
+    zero_variance: float | None = Field(None, exclude_if=lambda share: share is None)
+    """Share of the last stage's groups on such tasks whose answers all earned the same; left out where it trained on
+    none, or where its answers are not all kept."""
 
 
 class FailureCluster(Frozen):
@@ -233,7 +239,7 @@ class GateReport(Frozen):
 
 
 class Cost(Frozen):
-    """What one proposal cost: tokens of the models that were asked, and what was rolled out to find it."""
+    """What one answer or proposal cost: tokens of the models that were asked, and what was rolled out to find it."""
 
     input_tokens: int = Field(0, ge=0)
     output_tokens: int = Field(0, ge=0)

@@ -12,7 +12,7 @@ from langgraph.types import interrupt
 from pydantic import Field, RootModel, ValidationError, field_validator
 
 from agents.changes import describe_changes
-from agents.schemas import MOST_CHANGES, Change, Frozen, GateReport, Proposal
+from agents.schemas import MOST_CHANGES, Change, Cost, Frozen, GateReport, Proposal
 from envsim.documents import DocumentError, read_yaml
 from graph import layout, words
 from graph.settings import SettingsError
@@ -165,6 +165,7 @@ def write_proposal(work: Work, stage: int, revision: int, word: Edited) -> None:
         "errors": [],
         "tokens": 0,
         "fallback": False,
+        "cost": Cost().model_dump(mode="json"),
     }
     work.run.write(layout.in_round(stage, revision, "proposal.json"), answer)
     work.run.write(layout.in_stage(stage, "proposal.json"), parsed)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from agents.designers import get_designer
-from agents.evidence import build_evidence, training_evidence, without
+from agents.evidence import build_evidence, silent_shares, training_evidence, without
 from agents.schemas import Evidence, HistoryEntry
 from graph import layout
 from graph.gating import given, prediction
 from graph.state import Pointer, RunState
 from graph.training import stage_result
 from graph.work import Work
+from trainer.dataset import DatasetError, read_dataset
 from trainer.evaluate import failures_path, rollouts_path
-from trainer.spec import EvalReport
+from trainer.spec import DataRef, EvalReport
 
 MEASURED = "evidence.measured.json"
 """What was really measured, where the roles are shown something else."""
@@ -21,8 +21,7 @@ def evidence_of(work: Work, state: RunState) -> Evidence:
     """What the roles are shown: the measured evidence, as the designer and the run's settings have it seen."""
     found = measured_evidence(work, state)
     stage = state["stage"]
-    designer = get_designer(work.settings.designer)
-    shown = without(designer.see(found, work.seed(stage, "shown")), work.settings.evidence.omit)
+    shown = without(work.designer().see(found, work.seed(stage, "shown")), work.settings.evidence.omit)
     if shown != found:
         work.run.write(layout.in_stage(stage, MEASURED), found.model_dump(mode="json"))
     return shown
@@ -51,9 +50,21 @@ def measured_evidence(work: Work, state: RunState) -> Evidence:
             success=last.success,
             progress=last.progress,
         ),
+        silent=silent_groups(work, stage - 1, last.steps),
         stopped=None if last.tripped is None else str(last.tripped),
         instances=work.frozen_set("validation"),
     )
+
+
+def silent_groups(work: Work, stage: int, steps: int) -> dict[tuple[str, int], float]:
+    """The share of a stage's groups without signal, by cell and number of agents; empty if its files are not whole."""
+    made = work.run.read(layout.in_stage(stage, "dataset.json"))
+    path = work.run.path(layout.in_stage(stage, "dataset.jsonl"))
+    try:
+        trained_on = read_dataset(work.environment, DataRef(path=str(path), sha256=made["sha256"], n=made["n"]))
+    except DatasetError:
+        return {}
+    return silent_shares(work.environment, trained_on, work.run.path(layout.stage_dir(stage)), steps)
 
 
 def before_last_stage(work: Work, current: Pointer) -> EvalReport | None:

@@ -69,7 +69,7 @@ class RunLaboratory:
         answer = ask_model(
             self._work, self._state, self._role, file, self._inputs, self.context, model, temperature, take
         )
-        self.cost += cost_of(answer)
+        self.cost += Cost.model_validate(answer["cost"])
         if answer["fallback"] or answer["parsed"] is None:
             raise ProposalRejected(str(model), answer["errors"], answer["raw"])
         return Proposal.model_validate(answer["parsed"])
@@ -101,13 +101,4 @@ def ask_model(  # noqa: PLR0917
         evidence=context.evidence,
         rule=lambda: get_designer("teacher").propose(context),
         take=take,
-    )
-
-
-def cost_of(answer: Mapping[str, Any]) -> Cost:
-    """What a role's answer cost, repairs included."""
-    attempts = answer["attempts"]
-    return Cost(
-        input_tokens=sum(one["input_tokens"] for one in attempts),
-        output_tokens=sum(one["output_tokens"] for one in attempts),
     )

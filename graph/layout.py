@@ -18,6 +18,9 @@ NO_SIGNAL = "no_signal.json"
 NOTE_FILES = ("stages/*/notes/*.json", "stages/*/proposals/*/notes/*.json")
 """What roles beside the four wrote, what their tools said before, and what that was made from."""
 ROLE_FILES = ("stages/*/answers/*.json", "stages/*/proposals/*/*.json", *NOTE_FILES)
+"""What roles said, and what tools told them."""
+TAKE_FILES = "stages/*/proposals/*/takes/*.json"
+"""The same of a designer that asks more than once for one proposal."""
 
 
 def stage_dir(stage: int) -> str:

@@ -18,6 +18,7 @@ from graph import layout, words
 from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
 from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
+from graph.prepare import initial_config
 from graph.progress import Stopped
 from graph.report import write_report
 from graph.spending import affordable_steps
@@ -53,7 +54,7 @@ def baseline(_: RunState, work: Work) -> RunState:
         work.reporter.line(score_line(name, reports[name]), indent=2)
     start = start_pointer(work, reports["anchor"].macro_valid)
     initial = "initial_config.json"
-    work.run.write(initial, work.initial_config().model_dump(mode="json"))
+    work.run.write(initial, initial_config(work.settings, work.environment).model_dump(mode="json"))
     return RunState(
         schema_version=STATE_VERSION,
         stage=0,

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from agents.designers import designer_title, get_designer
+from agents.designers import check_designer, designer_hash, designer_title
 from agents.roles import RoleError, load_roles, roles_hash
 from agents.rolespec import ExternalModel, RoleSpec
 from envsim import registry
@@ -49,7 +49,6 @@ def prepare(settings: RunSettings) -> Prepared:
         environment = opened(registry.get(settings.environment), settings.editable)
         profile = load_profile(settings.profile)
         roles = load_roles(settings.roles)
-        get_designer(settings.designer)
         start = resolve(profile.model)
         check(start, device=profile.device)
         check_backend(profile)
@@ -67,10 +66,13 @@ def prepare(settings: RunSettings) -> Prepared:
     check_set_sizes(profile, environment)
     check_keys(roles)
     check_initial_config(settings, environment)
+    designer_sha256 = checked_designer(settings, environment)
     identity = {
         "settings": settings.model_dump(mode="json"),
         "profile": profile.content(),
         "roles_sha256": roles_hash(roles),
+        # Designers that are no more than their settings have none.
+        **({} if designer_sha256 is None else {"designer_sha256": designer_sha256}),
         "start_sha256": start.sha256,
     }
     return Prepared(settings, profile, environment, roles, start, identity)
@@ -127,12 +129,30 @@ def check_initial_config(settings: RunSettings, environment: Environment) -> Non
     if settings.initial_config is None:
         return
     try:
-        config = environment.config_model.model_validate(settings.initial_config)
+        config = initial_config(settings, environment)
         environment.generate(config, TRIED, settings.seed)
     except ValidationError as error:
         raise SettingsError(explain(error, environment.config_model, "initial_config")) from error
     except EnvsimError as error:
         raise SettingsError(f"initial_config: {' '.join(str(error).split())}") from error
+
+
+def checked_designer(settings: RunSettings, environment: Environment) -> str | None:
+    """The hash of what decides the designer's proposals beside the settings. Raises SettingsError if the designer
+    cannot do its part in every stage of the run."""
+    try:
+        config = initial_config(settings, environment)
+        check_designer(settings.designer, environment, config, settings.stages)
+        return designer_hash(settings.designer)
+    except (EnvsimError, ValueError) as error:
+        raise SettingsError(" ".join(str(error).split())) from error
+
+
+def initial_config(settings: RunSettings, environment: Environment) -> Any:
+    """What stage 000 trains on. Raises ValidationError for a person's configuration that is none."""
+    if settings.initial_config is None:
+        return environment.default_config()
+    return environment.config_model.model_validate(settings.initial_config)
 
 
 def default_run_dir(settings: RunSettings, now: datetime) -> Path:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.designers import DesignContext, Designer, ProposalRejected, get_designer
+from agents.designers import DesignContext, Designer, ProposalRejected
 from agents.rolespec import RoleSpec
 from agents.schemas import Cost
 from graph import layout
-from graph.laboratory import RunLaboratory, ask_model, cost_of
+from graph.laboratory import RunLaboratory, ask_model
 from graph.speaking import recorded
 from graph.state import RunState
 from graph.work import Work
@@ -23,7 +23,7 @@ def propose_with(work: Work, state: RunState, role: RoleSpec, inputs: dict[str, 
     What it cost lies beside it, whoever designed.
     """
     file = layout.in_round(state["stage"], state["revision"], "proposal.json")
-    designer = get_designer(work.settings.designer)
+    designer = work.designer()
     lab = RunLaboratory(work, state, role, inputs)
     context = DesignContext(
         environment=work.environment,
@@ -41,7 +41,7 @@ def propose_with(work: Work, state: RunState, role: RoleSpec, inputs: dict[str, 
     lab.context = context
     if designer.model is not None:
         answer = ask_model(work, state, role, file, inputs, context, designer.model)
-        charge(work, state, cost_of(answer))
+        charge(work, state, Cost.model_validate(answer["cost"]))
         return answer
     remembered = memory(work, state, designer.name)
     if remembered is not None:
@@ -56,7 +56,7 @@ def propose_with(work: Work, state: RunState, role: RoleSpec, inputs: dict[str, 
         "policy": state["current"]["sha256"],
         "seed": context.seed,
     }
-    answer = recorded(work, file, role.name, known, lambda: own_proposal(designer, context, lab))
+    answer = recorded(work, file, role.name, known, lambda: own_proposal(role, designer, context, lab))
     charge(work, state, Cost.model_validate(answer["cost"]))
     return answer
 
@@ -70,8 +70,9 @@ def charge(work: Work, state: RunState, cost: Cost) -> None:
         work.reporter.event("design_cost", stage=state["stage"], revision=state["revision"], **found)
 
 
-def own_proposal(designer: Designer, context: DesignContext, lab: RunLaboratory) -> dict[str, Any]:
-    """What a designer that is no model proposes, in the shape of a role's answer, with what it remembers afterwards."""
+def own_proposal(role: RoleSpec, designer: Designer, context: DesignContext, lab: RunLaboratory) -> dict[str, Any]:
+    """What a designer that is no model proposes in the role's place, in the shape of the role's answer, with what it
+    remembers afterwards."""
     raw, errors, parsed = "", [], None
     try:
         parsed = designer.propose(context).model_dump(mode="json")
@@ -79,7 +80,7 @@ def own_proposal(designer: Designer, context: DesignContext, lab: RunLaboratory)
         raw, errors = rejected.raw, rejected.errors
     return {
         "by": designer.name,
-        "role": designer.name,
+        "role": role.name,
         "parsed": parsed,
         "raw": raw,
         "attempts": [],

@@ -26,6 +26,8 @@ class At(Frozen):
     done: int = 0
     total: int = 0
     figures: dict[str, float] = Field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+    """The nodes of a designed stage of this run in their order; empty = those of the shipped roles."""
 
 
 class Session(Frozen):

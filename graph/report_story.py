@@ -32,6 +32,7 @@ GATES = {
     "G8": "calibration",
 }
 LANE_NAMES = ("training", "evaluation", "tasks", "gates", "roles and decisions")
+AFTER_DATASET = ("train", "evaluate", "accept_or_roll_back")
 STEPS = (
     "evidence",
     "failure_analyst",
@@ -42,12 +43,10 @@ STEPS = (
     "settle",
     "trainer",
     "dataset",
-    "train",
-    "evaluate",
-    "accept_or_roll_back",
+    *AFTER_DATASET,
 )
-FIRST_STEPS = ("settle", "dataset", "train", "evaluate", "accept_or_roll_back")
-"""The nodes of a designed stage and of stage 000, for the line that shows where a run is."""
+FIRST_STEPS = ("settle", "dataset", *AFTER_DATASET)
+"""The nodes of a designed stage with the shipped roles, and of stage 000, where the run does not say its own."""
 
 
 def talk(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -58,49 +57,102 @@ def talk(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def turns(stage: dict[str, Any], summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Roles, gates and tools of a stage in the order in which they spoke."""
+    """Roles, gates and tools of a stage in the order in which they spoke, whatever roles the run has."""
     seconds = Spent(summary["spans"], stage["stage"])
-    said: list[dict[str, Any]] = []
-    if stage["diagnosis"]:
-        said.append(turn("failure_analyst", stage["diagnosis"], seconds))
-    said += [turn(name, answer, seconds) for name, answer in stage["others"].items()]
-    for number, review in enumerate(stage["rounds"], start=1):
-        note = f"proposal {number} of {len(stage['rounds'])}" if len(stage["rounds"]) > 1 else ""
-        said.append(turn("config_designer", review["proposal"], seconds) | {"note": note})
-        if review["gates"]:
-            took = seconds.of("gates", "node")
-            said.append({"role": "gates", "gates": review["gates"], "seconds": took, "tools": [], "note": note})
-        if review["critique"]:
-            said.append(turn("safety_critic", review["critique"], seconds) | {"note": note})
-    if stage["trainer"]:
-        said.append(turn("trainer", stage["trainer"], seconds))
-    calls = [event for event in summary["tools"] if event.get("stage") == stage["stage"]]
-    hands: dict[str, dict[str, Any]] = {one["role"]: one for one in said}
-    for event in calls:
-        owner = hands.get(str(event.get("role") or "trainer"))
-        if owner is not None:
-            owner["tools"].append(call(event))
+    order = spoken_order(summary["spans"], stage["stage"])
+    alone = [turn(name, answer, seconds) for name, answer in stage["answers"].items()]
+    alone += [turn(key, note, seconds) | {"kind": "note"} for key, note in stage["notes"].items()]
+    rounds = [
+        reviewed(review, seconds, order, number, len(stage["rounds"])) for number, review in enumerate(stage["rounds"])
+    ]
+    proposals = [one for one in rounds[0] if one["kind"] == "proposal"] if rounds else []
+    designs = rank(proposals[0], order) if proposals else rank_of("config_designer", order)
+    alone.sort(key=lambda one: rank(one, order))
+    said = [one for one in alone if rank(one, order) < designs]
+    said += [one for review in rounds for one in review]
+    said += [one for one in alone if rank(one, order) >= designs]
+    for event in summary["tools"]:
+        if event.get("stage") == stage["stage"]:
+            owner = next((one for one in reversed(said) if made_by(one, event)), None)
+            if owner is not None:
+                owner["tools"].append(call(event))
     return said
 
 
-def turn(role: str, answer: dict[str, Any], seconds: Spent) -> dict[str, Any]:
-    """One answer with what it saw and what it cost."""
+def reviewed(
+    review: dict[str, Any], seconds: Spent, order: Sequence[str], number: int, of: int
+) -> list[dict[str, Any]]:
+    """The turns of one proposal: whoever wrote it, the gates, the critic, and notes beside them."""
+    note = f"proposal {number + 1} of {of}" if of > 1 else ""
+    said = [turn("config_designer", review["proposal"], seconds) | {"kind": "proposal"}]
+    if review["gates"]:
+        took = seconds.of("gates", "node")
+        said.append({"role": "gates", "kind": "gates", "gates": review["gates"], "seconds": took, "tools": []})
+    if review["critique"]:
+        said.append(turn("safety_critic", review["critique"], seconds) | {"kind": "critique"})
+    said += [turn(key, found, seconds) | {"kind": "note"} for key, found in review["notes"].items()]
+    said.sort(key=lambda one: rank(one, order, "safety_critic"))
+    return [one | {"note": note, "revision": number} for one in said]
+
+
+def spoken_order(spans: Sequence[Span], stage: int) -> list[str]:
+    """The nodes of a stage in the order in which they first ran, as the log tells it."""
+    return list(dict.fromkeys(span.name for span in spans if span.kind == "node" and span.stage == stage))
+
+
+def rank(one: dict[str, Any], order: Sequence[str], otherwise: str = "evidence") -> float:
+    """Where in its stage somebody spoke; of a log that does not say, where the shipped role of that kind does."""
+    shipped = {
+        "diagnosis": "failure_analyst",
+        "proposal": "config_designer",
+        "gates": "gates",
+        "critique": "safety_critic",
+        "budget": "trainer",
+    }
+    return rank_of(one["role"] if one["role"] in order else shipped.get(one["kind"], otherwise), order)
+
+
+def rank_of(name: str, order: Sequence[str]) -> float:
+    return float(order.index(name) if name in order else STEPS.index(name))
+
+
+def made_by(one: dict[str, Any], event: dict[str, Any]) -> bool:
+    """Whether a call of a tool belongs to this turn; a stage is launched with the answer of who gave the budget."""
+    role, revision = event.get("role"), event.get("revision")
+    if role is None:
+        return bool(one["kind"] == "budget")
+    return bool(one["role"] == role and (revision is None or one["revision"] in (None, revision)))
+
+
+def kind_of(parsed: Any) -> str:
+    """What an answer is, by its fields."""
+    keys = {"dominant_fault": "diagnosis", "verdict": "critique", "changes": "proposal", "steps": "budget"}
+    return next((kind for key, kind in keys.items() if isinstance(parsed, dict) and key in parsed), "note")
+
+
+def turn(name: str, answer: dict[str, Any], seconds: Spent) -> dict[str, Any]:
+    """One answer with what it saw and what it cost; ``name`` is whose it is if it does not say."""
     attempts = answer.get("attempts") or []
     parsed = answer.get("parsed")
     seen = answer.get("seen")
+    role = str(answer.get("role") or name)
+    cost = answer.get("cost") or {"input_tokens": sum(one["input_tokens"] for one in attempts if isinstance(one, dict))}
     return {
         "role": role,
+        "kind": kind_of(parsed),
         "by": answer.get("by", role),
         "fallback": bool(answer.get("fallback")),
         "answer": answer,
         "data": None if parsed is None else json.dumps(parsed, indent=1, ensure_ascii=False),
         "seen": [(one["role"], clipped(one["content"])) for one in seen] if isinstance(seen, list) else [],
         "attempts": attempts,
-        "input_tokens": sum(one["input_tokens"] for one in attempts if isinstance(one, dict)),
+        "input_tokens": cost["input_tokens"],
         "output_tokens": answer.get("tokens", 0),
+        "rollouts": cost.get("probe_rollouts", 0),
         "seconds": seconds.of(role, "model"),
         "tools": [],
         "note": "",
+        "revision": None,
     }
 
 
@@ -191,6 +243,7 @@ def now_card(at: At | None, now: float) -> dict[str, Any] | None:
     """What the run is at, for a page that is drawn while it works."""
     if at is None:
         return None
+    steps = (at.steps or STEPS) if at.stage else FIRST_STEPS
     figures = [f"{name} {value:.3g}" for name, value in at.figures.items()]
     return {
         "node": at.node.replace("_", " "),
@@ -201,9 +254,7 @@ def now_card(at: At | None, now: float) -> dict[str, Any] | None:
         "share": at.done / at.total if at.total else 0.0,
         "figures": figures,
         "minutes": (now - at.since) / 60,
-        "steps": [
-            {"name": name.replace("_", " "), "here": name == at.node} for name in (STEPS if at.stage else FIRST_STEPS)
-        ],
+        "steps": [{"name": name.replace("_", " "), "here": name == at.node} for name in steps],
     }
 
 
@@ -219,6 +270,7 @@ def provenance(summary: dict[str, Any]) -> dict[str, Any]:
             ("seed", identity["settings"]["seed"]),
             ("starting checkpoint, sha256", identity.get("start_sha256", "")),
             ("roles, sha256", identity.get("roles_sha256", "")),
+            *([("designer, sha256", identity["designer_sha256"])] if "designer_sha256" in identity else []),
             ("python", last.get("python", "")),
             ("machine", last.get("system", "")),
             *(last.get("versions") or {}).items(),

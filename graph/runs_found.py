@@ -14,7 +14,7 @@ from graph import layout, words
 from graph.report_state import sessions, standing
 from graph.rundir import LOCK_FILE, RUN_FILE, RunDir, stored_identity
 from graph.settings import Frozen, SettingsError
-from graph.summary import conversation, evaluation, final_result, time_table, token_table
+from graph.summary import evaluation, final_result, time_table, token_table
 from graph.training import stage_result
 from trainer.stage import StageError
 
@@ -180,14 +180,8 @@ def anchor_of(run: RunDir, decided: dict[str, Any] | None) -> Change | None:
 
 def tokens_of(run: RunDir, decided: int) -> int:
     """All tokens that the run generated, of its decided stages and its evaluations."""
-    stages = []
-    for stage in range(decided):
-        try:
-            said = conversation(run, stage)
-        except DocumentError:
-            said = {"diagnosis": None, "trainer": None, "others": {}, "rounds": []}
-        training = {"generated_tokens": stage_result(run, stage).generated_tokens}
-        stages.append({"training": training, **said})
+    trained = (stage_result(run, stage).generated_tokens for stage in range(decided))
+    stages = [{"training": {"generated_tokens": tokens}} for tokens in trained]
     return sum(token_table(run, stages).values())
 
 

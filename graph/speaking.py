@@ -15,13 +15,13 @@ from agents.consulting import consult
 from agents.entrypoints import load_entrypoint, source_of
 from agents.render import render_messages, to_plain
 from agents.rolespec import RoleSpec
-from agents.schemas import Evidence
-from agents.structured import RoleFailure, ask, call, output_schema
+from agents.schemas import Cost, Evidence
+from agents.structured import Attempt, RoleFailure, ask, call, output_schema
 from envsim.api import Message
 from graph import layout, words
 from graph.room import fitted
 from graph.state import RunState
-from graph.toolbox import called_before, dumped, may_call, rollouts_before, tool_context, tool_log
+from graph.toolbox import called_before, cost_of_calls, dumped, made_before, may_call, tool_context, tool_log
 from graph.work import Work, named_pointers
 from tools.registry import toolbox
 
@@ -39,7 +39,8 @@ def speak(
     bounds: Mapping[str, int] | None = None,
     take: int = 0,
 ) -> dict[str, Any]:
-    """The role's recorded answer: RoleAnswer as JSON, and who gave it in ``by``.
+    """The role's recorded answer: RoleAnswer as JSON, who gave it in ``by``, and in ``cost`` all that it cost, repairs
+    and tools included; ``tokens`` are those that its model generated.
 
     ``config`` is the configuration that the answer's paths belong to; ``rule`` is None for a note; another ``take`` is
     another sample of the same question. Raises RoleFailure under ``on_failure: stop``.
@@ -77,7 +78,9 @@ def speak(
                 model, role, looked.messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed
             )
         told = given.model_dump(mode="json")
-        return {"by": role.name, "seen": messages, **told, **looked.record, "tokens": told["tokens"] + looked.tokens}
+        cost = spoken(given.attempts) + looked.cost + cost_of_calls(made_before(work, role, file))
+        shown = {"tokens": told["tokens"] + looked.written, "cost": cost.model_dump(mode="json")}
+        return {"by": role.name, "seen": messages, **told, **looked.record, **shown}
 
     return recorded(work, file, role.name, asked, answer)
 
@@ -102,17 +105,26 @@ def by_code(  # noqa: PLR0917  what is called, then how its answer is read
     def answer() -> dict[str, Any]:
         with work.clock.span("roles"):
             given = call(load_entrypoint(entrypoint), role, inputs, schema, role.output_type, checks, rule=rule)
-        return {"by": role.name, **given.model_dump(mode="json")}
+        return {"by": role.name, **given.model_dump(mode="json"), "cost": Cost().model_dump(mode="json")}
 
     return asked, answer
 
 
+def spoken(attempts: Sequence[Attempt]) -> Cost:
+    """What the calls of a model for its answer cost."""
+    return Cost(
+        input_tokens=sum(one.input_tokens for one in attempts), output_tokens=sum(one.output_tokens for one in attempts)
+    )
+
+
 class Looked(NamedTuple):
-    """The conversation that a role answers from, what is kept of its tool calls, and the tokens that they took it."""
+    """The conversation that a role answers from, what is kept of its tool calls, what they and the turns that asked
+    for them cost, and the tokens that its model wrote in these turns."""
 
     messages: Sequence[Any]
     record: Mapping[str, Any] = MappingProxyType({})
-    tokens: int = 0
+    cost: Cost = Cost()
+    written: int = 0
 
 
 def look(  # noqa: PLR0917  the visit, then who is asked what
@@ -121,7 +133,7 @@ def look(  # noqa: PLR0917  the visit, then who is asked what
     """Let the role's model call its tools, within what its limits leave after the calls before it spoke."""
     log = tool_log(work, state, role)
     limits = role.limits
-    left = limits.max_rollouts - rollouts_before(work, role, file)
+    left = limits.max_rollouts - cost_of_calls(made_before(work, role, file)).probe_rollouts
     found = consult(
         model,
         messages,
@@ -131,7 +143,9 @@ def look(  # noqa: PLR0917  the visit, then who is asked what
         max_new_tokens=getattr(limits.max_new_tokens, work.profile.style),
         most_characters=limits.max_result_characters,
     )
-    return Looked(found.messages, {"tool_calls": dumped(log)}, found.tokens)
+    calls = dumped(log)
+    cost = Cost(input_tokens=found.input_tokens, output_tokens=found.output_tokens) + cost_of_calls(calls)
+    return Looked(found.messages, {"tool_calls": calls}, cost, found.output_tokens)
 
 
 def capped(role: RoleSpec, most: int) -> RoleSpec:

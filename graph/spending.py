@@ -30,7 +30,8 @@ def design_tokens(run: RunDir, stage: int) -> int:
     notes = ("notes/*.json", "proposals/*/notes/*.json")
     said = ("answers/*.json", "proposals/*/proposal.json", "proposals/*/critique.json", *notes)
     spoken = sum(_sum(run, stage, pattern, "tokens") for pattern in (*said, "probes/[!m]*.json"))
-    return spoken + sum(_called(run, stage, pattern) for pattern in ("answers/*.json", "proposals/*/*.json", *notes))
+    called = ("answers/*.json", "proposals/*/*.json", "proposals/*/takes/*.json", *notes)
+    return spoken + sum(_called(run, stage, pattern) for pattern in called)
 
 
 def _called(run: RunDir, stage: int, pattern: str) -> int:

@@ -21,8 +21,6 @@ from trainer.stage import StageError
 REPLAYS_SOLVED = 6
 REPLAYS_OPEN = 2
 ANSWER_SHOWN = 400
-SHIPPED = ("failure_analyst", "trainer")
-"""Roles whose answers have a place of their own in a summary."""
 
 
 def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -> dict[str, Any]:
@@ -69,20 +67,23 @@ def open_stage(run: RunDir, stage: int) -> dict[str, Any] | None:
 
 
 def conversation(run: RunDir, stage: int) -> dict[str, Any]:
-    """What the roles and the gates said in a stage. Raises DocumentError if a file is damaged."""
+    """What the roles and the gates said in a stage: answers by role, notes by key, and every proposal with its review.
+
+    Raises DocumentError if a file is damaged.
+    """
     return {
-        "diagnosis": answer(run, layout.in_stage(stage, "answers/failure_analyst.json")),
-        "trainer": answer(run, layout.in_stage(stage, "answers/trainer.json")),
-        "others": other_answers(run, stage),
+        "answers": spoken(run, layout.in_stage(stage, "answers")),
+        "notes": spoken(run, layout.in_stage(stage, "notes")),
         "rounds": rounds(run, stage),
     }
 
 
-def other_answers(run: RunDir, stage: int) -> dict[str, dict[str, Any]]:
-    """What roles of the run's own said, by name."""
-    names = (path.stem for path in sorted(run.path(layout.in_stage(stage, "answers")).glob("*.json")))
-    own = [name for name in names if name not in SHIPPED and "." not in name and name != Path(MADE_FROM).stem]
-    found = {name: answer(run, layout.in_stage(stage, f"answers/{name}.json")) for name in own}
+def spoken(run: RunDir, folder: str) -> dict[str, dict[str, Any]]:
+    """The recorded answers of a folder by their files' names."""
+    names = (path.stem for path in sorted(run.path(folder).glob("*.json")))
+    # Beside an answer lie what its tools said before and what it was made from.
+    own = [name for name in names if "." not in name and name != Path(MADE_FROM).stem]
+    found = {name: answer(run, f"{folder}/{name}.json") for name in own}
     return {name: said for name, said in found.items() if said is not None}
 
 
@@ -110,7 +111,7 @@ def _stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[st
 
 
 def rounds(run: RunDir, stage: int) -> list[dict[str, Any]]:
-    """Every proposal of a stage with its gates and its critique, in order."""
+    """Every proposal of a stage with its gates, its critique and its notes, in order."""
     found: list[dict[str, Any]] = []
     while run.exists(layout.in_round(stage, len(found), "proposal.json")):
         name = len(found)
@@ -119,15 +120,18 @@ def rounds(run: RunDir, stage: int) -> list[dict[str, Any]]:
                 "proposal": answer(run, layout.in_round(stage, name, "proposal.json")),
                 "gates": run.read_if_there(layout.in_round(stage, name, "gates.json")),
                 "critique": answer(run, layout.in_round(stage, name, "critique.json")),
+                "notes": spoken(run, layout.in_round(stage, name, "notes")),
             }
         )
     return found
 
 
 def answers(stage: dict[str, Any]) -> list[dict[str, Any]]:
-    """All role answers of a stage summary."""
-    reviewed = [one for found in stage["rounds"] for one in (found["proposal"], found["critique"])]
-    told = (stage["diagnosis"], *stage["others"].values(), *reviewed, stage["trainer"])
+    """All role answers of a stage summary, notes included."""
+    reviewed = [
+        one for found in stage["rounds"] for one in (found["proposal"], found["critique"], *found["notes"].values())
+    ]
+    told = (*stage["answers"].values(), *stage["notes"].values(), *reviewed)
     return [one for one in told if one is not None]
 
 
@@ -161,16 +165,17 @@ def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]
     reports = _whole(run, "**/eval/*.eval.json")
     probes = _whole(run, "stages/*/probes/[!m]*.json")
     choices = _whole(run, "stages/*/selection/*/candidates.eval.json")
-    spoken = [one for pattern in layout.ROLE_FILES for one in _whole(run, pattern)]
-    tools = sum(call["tokens"] for one in spoken for call in one.get("tool_calls", []))
-    notes = sum(one["tokens"] for pattern in layout.NOTE_FILES for one in _whole(run, pattern) if "by" in one)
+    said = [one for pattern in layout.ROLE_FILES for one in _whole(run, pattern)]
+    # What a take said is part of the proposal that was made of it; what it had called is not.
+    called = [one for pattern in (*layout.ROLE_FILES, layout.TAKE_FILES) for one in _whole(run, pattern)]
+    tools = sum(call["tokens"] for one in called for call in one.get("tool_calls", []))
     return {
         "training": sum(stage["training"]["generated_tokens"] for stage in stages),
         "evaluation": sum(report["generated_tokens"] for report in reports),
         "probes": sum(probe["tokens"] for probe in probes)
         + sum(choice["generated_tokens"] for choice in choices)
         + tools,
-        "roles": sum(said["tokens"] for stage in stages for said in answers(stage)) + notes,
+        "roles": sum(one["tokens"] for one in said if "by" in one),
     }
 
 

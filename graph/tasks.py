@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from envsim.api import EnvsimError
 from graph import layout
 from graph.state import Pointer
 from graph.work import Work
@@ -18,7 +19,8 @@ KNOWN_EFFORT = 5.0
 
 
 def stage_tasks(work: Work, stage: int, n: int, current: Pointer) -> dict[str, Any]:
-    """What dataset.json says of the n tasks in dataset.jsonl, none twice. Raises EnvsimError.
+    """What dataset.json says of the n tasks in dataset.jsonl, none twice. Raises EnvsimError, also where the
+    configuration has too few tasks that differ.
 
     ``measurement`` is of all that was drawn: what the configuration gives, whatever a choice takes of it.
     """
@@ -36,6 +38,7 @@ def stage_tasks(work: Work, stage: int, n: int, current: Pointer) -> dict[str, A
         if settings is not None:
             instances, record = chosen(work, stage, n, current, settings, instances)
             found = {"selection": record.model_dump(mode="json")}
+        refuse_repeats(work, instances)
         written = write_dataset(instances, work.run.path(layout.in_stage(stage, "dataset.jsonl")))
         measurement = generated.measurement.model_dump(mode="json")
         return {"n": n, "sha256": written.sha256, "measurement": measurement, **found}
@@ -44,6 +47,19 @@ def stage_tasks(work: Work, stage: int, n: int, current: Pointer) -> dict[str, A
     if settings is not None:
         inputs |= {"selection": settings.model_dump(mode="json"), "policy": current["sha256"]}
     return dict(work.run.once(layout.in_stage(stage, "dataset.json"), inputs, make))
+
+
+def refuse_repeats(work: Work, instances: Sequence[Any]) -> None:
+    """A stage makes one pass over tasks that differ; an environment whose space runs out repeats some.
+
+    Raises EnvsimError.
+    """
+    differ = len({canonical_hash(work.environment.prompt(one, work.profile.style)) for one in instances})
+    if differ < len(instances):
+        raise EnvsimError(
+            f"only {differ} of {len(instances)} tasks differ: the configuration has too few; spread the data over more "
+            "cells, let their knobs vary, or train fewer steps"
+        )
 
 
 def chosen(  # noqa: PLR0917

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agents.places import part_of
 from agents.rolespec import TOOL_RESULTS, RoleSpec
+from agents.schemas import Cost
 from graph import layout
 from graph.state import RunState
 from graph.work import Work
@@ -92,11 +93,18 @@ def called_before(work: Work, state: RunState, role: RoleSpec, file: str) -> dic
     return {TOOL_RESULTS: work.run.once(layout.tool_results(file), inputs, make)["results"]}
 
 
-def rollouts_before(work: Work, role: RoleSpec, file: str) -> int:
-    """Answers of the policy that the role's fixed calls took."""
-    if not role.tools_before:
-        return 0
-    return sum(call.get("rollouts", 0) for call in work.run.read(layout.tool_results(file))["tool_calls"])
+def made_before(work: Work, role: RoleSpec, file: str) -> list[Mapping[str, Any]]:
+    """The role's fixed calls as they were logged, once ``called_before`` has made them."""
+    return list(work.run.read(layout.tool_results(file))["tool_calls"]) if role.tools_before else []
+
+
+def cost_of_calls(calls: Iterable[Mapping[str, Any]]) -> Cost:
+    """What the policy had to answer for logged calls."""
+    calls = list(calls)
+    return Cost(
+        probe_rollouts=sum(call.get("rollouts", 0) for call in calls),
+        probe_tokens=sum(call["tokens"] for call in calls),
+    )
 
 
 def may_call(role: RoleSpec) -> list[str]:

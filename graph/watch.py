@@ -17,10 +17,12 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 
+from agents.places import stage_order
 from graph import layout
 from graph.build import Graph
 from graph.report import write_report
 from graph.report_state import At
+from graph.report_story import AFTER_DATASET
 from graph.tracing import TRACE_FILE, JsonlTracer, content_wanted
 from graph.work import Work
 
@@ -76,6 +78,7 @@ class Page:
         self._work = work
         self._began = time.monotonic()
         self._spent = self._cost = 0.0
+        self._steps = (*stage_order(work.roles), *AFTER_DATASET)
         self._at: At | None = None
         self._busy = False
         self._broken = False
@@ -85,7 +88,7 @@ class Page:
         match kind:
             case "node":
                 first = self._at is None
-                self._at = At(node=str(fields["node"]), stage=fields["stage"], since=time.time())
+                self._at = At(node=str(fields["node"]), stage=fields["stage"], since=time.time(), steps=self._steps)
                 if first:
                     self._draw()
             case "time":

@@ -12,12 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agents.designers import Designer, designer_hash, get_designer
 from agents.rolespec import RoleSpec
 from envsim.api import Environment, Progress
 from graph import layout
 from graph.progress import Reporter
 from graph.rundir import RunDir
-from graph.settings import RunSettings
+from graph.settings import RunSettings, SettingsError
 from graph.state import Pointer, RunState
 from graph.timing import Clock
 from trainer.evaluate import evaluate, failures_path, report_path, rollouts_path
@@ -59,11 +60,20 @@ class Work:
         text = ":".join(str(part) for part in (self.settings.seed, *parts))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
-    def initial_config(self) -> Any:
-        given = self.settings.initial_config
-        return (
-            self.environment.default_config() if given is None else self.environment.config_model.model_validate(given)
-        )
+    def designer(self) -> Designer:
+        """A fresh designer. Raises SettingsError if what it reads is no longer what the run began with."""
+        spec = self.settings.designer
+        try:
+            found, designer = designer_hash(spec), get_designer(spec)
+        except ValueError as error:
+            raise SettingsError(" ".join(str(error).split())) from error
+        began = self.identity.get("designer_sha256")
+        if found != began:
+            raise SettingsError(
+                f"what the designer {designer.name!r} reads was changed while the run was at work (sha256 was {began}, "
+                f"is {found}); put it back and resume, or start a new run"
+            )
+        return designer
 
     def config(self, name: str) -> Any:
         """A configuration file of the run."""

@@ -106,12 +106,13 @@ def stages_with_completions(directory: Path) -> list[Path]:
     return found
 
 
-def read_completions(paths: Iterable[Path]) -> Any:
-    """One Arrow table of several files. Raises CompletionsError naming a file that is damaged."""
+def read_completions(paths: Iterable[Path], columns: Sequence[str] | None = None) -> Any:
+    """One Arrow table of several files, of all columns or of these. Raises CompletionsError naming a file that is
+    damaged."""
     read = []
     for path in paths:
         try:
-            read.append(pq.read_table(path))
+            read.append(pq.read_table(path, columns=None if columns is None else list(columns)))
         except (pa.ArrowException, OSError) as error:
             raise CompletionsError(
                 f"{path} is no whole Parquet file: {' '.join(str(error).split())}; remove it to read the others"

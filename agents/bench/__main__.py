@@ -1,7 +1,9 @@
 """``python -m agents.bench``: how models do in the roles, on planted episodes that none of them saw.
 
 Prints a table, with ``--json`` one JSON object. A schema alone makes anything parse, so ``--random`` asks the first
-model's architecture at random weights as well. Exit codes: 0 done, 1 a model behind a URL failed, 2 bad input.
+model's architecture at random weights as well. ``--run`` asks a run's checkpoints as the run did: its starting model,
+style and length of an answer. A flag that cannot apply is refused. Exit codes: 0 done, 1 a model behind a URL failed,
+2 bad input.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +28,55 @@ from agents.bench.planted import Player, bench_planted, draw_cases
 from agents.chat import CheckpointChatModel, chat_model
 from agents.rolespec import ExternalModel
 from envsim import registry
+from envsim.api import Style
+from envsim.documents import DocumentError, read_yaml
 from trainer.checkpoint import CheckpointError, resolve
 from trainer.policy import PolicyError, TransformersPolicy
 from trainer.seedling.baseline import randomised
 
 AIMS = {"cause": 0.80, "direction": 0.80, "gates": 0.90, "precision": 0.80, "recall": 0.90}
 MOST_FALLBACK = 0.02
+MOST_TOKENS = 1024
+ENVIRONMENT = "lake"
+"""The weaknesses that are planted are of its policies."""
+
+
+class FlagError(ValueError):
+    """Flags that do not go together, or a run that cannot be asked."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint and how it is asked."""
+
+    name: str
+    style: Style
+    most_tokens: int
 
 
 def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(prog="python -m agents.bench", description="How models do in the roles.")
+    flags.add_argument("--model", nargs="+", help="seedling (the default), smollm2, a checkpoint directory or a hub id")
     flags.add_argument(
-        "--model", nargs="+", default=["seedling"], help="seedling, smollm2, a checkpoint directory or a hub id"
+        "--run",
+        type=Path,
+        help="in place of --model a run directory: its starting model and that of every stage, asked as the run does",
     )
-    flags.add_argument("--run", type=Path, help="a run directory: its starting model and the model of every stage")
     flags.add_argument("--url", help="an OpenAI-compatible URL, in place of --model")
-    flags.add_argument("--name", default="default", help="the model's name at --url")
+    flags.add_argument("--name", help="the model's name at --url (default: default)")
     flags.add_argument("--key-file", help="a file with the key for --url")
-    flags.add_argument("--style", choices=["compact", "full"], help="of the prompts; none = compact for the seedling")
+    flags.add_argument(
+        "--style", choices=["compact", "full"], help="of the prompts; none = compact for the seedling, or the run's"
+    )
     flags.add_argument("--n", type=int, default=40, help="planted episodes a role")
-    flags.add_argument("--drawn", type=int, default=0, help="invented episodes for agreement with the teacher's rule")
+    flags.add_argument(
+        "--drawn",
+        type=int,
+        default=0,
+        help="invented episodes for agreement with the teacher's rule, in the compact style alone",
+    )
     flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--max-tokens", type=int, default=1024, help="of an answer")
+    flags.add_argument("--max-tokens", type=int, help=f"of an answer (default: {MOST_TOKENS}, or what the run allows)")
     flags.add_argument("--threads", type=int, default=2)
     flags.add_argument("--random", action="store_true", help="the architecture at random weights as well")
     flags.add_argument("--json", action="store_true", help="one JSON object in place of a table")
@@ -56,21 +86,22 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     for name, least in (("n", 2), ("drawn", 0), ("seed", 0), ("threads", 1), ("max_tokens", 16)):
-        if getattr(args, name) < least:
+        if (given := getattr(args, name)) is not None and given < least:
             flag = name.replace("_", "-")
-            return _refused(f"--{flag} {getattr(args, name)}, expected at least {least}")
-    environment = registry.get("lake")
+            return _refused(f"--{flag} {given}, expected at least {least}")
+    environment = registry.get(ENVIRONMENT)
     found: dict[str, Any] = {}
     try:
+        _check_flags(args)
         with ExitStack() as stack:
             models = list(_models(args, stack))
             cases = draw_cases(environment, args.n, args.seed)
-            for name, style, model in models:
-                player = Player(model, environment, style, args.max_tokens)
-                found[name] = {"planted": bench_planted(player, cases)}
-                if args.drawn and isinstance(model, CheckpointChatModel) and style == "compact":
-                    found[name] |= _agreement(model.policy, args.drawn, args.seed)
-    except (CheckpointError, ValidationError, OSError) as error:
+            for asked, model in models:
+                player = Player(model, environment, asked.style, asked.most_tokens)
+                found[asked.name] = {"planted": bench_planted(player, cases)}
+                if args.drawn and isinstance(model, CheckpointChatModel):
+                    found[asked.name] |= _agreement(model.policy, args.drawn, args.seed)
+    except (CheckpointError, DocumentError, FlagError, ValidationError, OSError) as error:
         return _refused(" ".join(str(error).split()))
     except PolicyError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -82,36 +113,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _models(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, Any, BaseChatModel]]:
-    """Name, style and chat model of everything to be asked. Raises CheckpointError, ValidationError or OSError."""
+def _check_flags(args: argparse.Namespace) -> None:
+    """Raises FlagError for a flag that would change nothing."""
+    for name, instead in (("url", ("model", "run", "random", "drawn")), ("run", ("model",))):
+        for other in instead:
+            if getattr(args, name) is not None and getattr(args, other):
+                raise FlagError(f"--{other} does not go with --{name}; give one of them")
+    for name in ("name", "key_file"):
+        if getattr(args, name) is not None and args.url is None:
+            raise FlagError(f"--{name.replace('_', '-')} is of a model behind a URL; give --url too")
+
+
+def _models(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[Source, BaseChatModel]]:
+    """Everything to be asked. Raises CheckpointError, DocumentError, FlagError, ValidationError or OSError."""
     if args.url is not None:
-        external = ExternalModel(base_url=args.url, name=args.name, api_key_file=args.key_file)
-        yield args.name, args.style or "full", chat_model(external, {})
+        name = args.name or "default"
+        external = ExternalModel(base_url=args.url, name=name, api_key_file=args.key_file)
+        yield Source(name, args.style or "full", args.max_tokens or MOST_TOKENS), chat_model(external, {})
         return
-    sources = list(args.model)
-    if args.run is not None:
-        stages = sorted((args.run / "stages").glob("[0-9]*/model"))
-        if not stages:
-            raise CheckpointError(f"--run {args.run} holds no stages/NNN/model; expected a run directory")
-        sources += [str(path) for path in stages]
+    sources = _of_run(args) if args.run is not None else _of_models(args)
     for source in sources:
-        policy = TransformersPolicy(resolve(source), threads=args.threads, batch_size=32)
-        yield source, args.style or _style(source), CheckpointChatModel(policy=policy, model_name=source)
+        if args.drawn and source.style != "compact":
+            raise FlagError(
+                f"--drawn: {source.name} is asked in the {source.style} style; expected compact, see --style"
+            )
+    for source in sources:
+        policy = TransformersPolicy(resolve(source.name), threads=args.threads, batch_size=32)
+        yield source, CheckpointChatModel(policy=policy, model_name=source.name)
     if args.random:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
+        first = sources[0]
         policy = TransformersPolicy(
-            randomised(resolve(sources[0]), Path(folder) / "random", args.seed), threads=args.threads, batch_size=32
+            randomised(resolve(first.name), Path(folder) / "random", args.seed), threads=args.threads, batch_size=32
         )
-        yield "random weights", args.style or _style(sources[0]), CheckpointChatModel(policy=policy)
+        yield Source("random weights", first.style, first.most_tokens), CheckpointChatModel(policy=policy)
 
 
-def _style(source: str) -> str:
+def _of_models(args: argparse.Namespace) -> list[Source]:
+    names = args.model or ["seedling"]
+    return [Source(name, args.style or _style(name), args.max_tokens or MOST_TOKENS) for name in names]
+
+
+def _of_run(args: argparse.Namespace) -> list[Source]:
+    """The checkpoints of a run, asked by the shipped roles in its style, with answers as long as it allows."""
+    identity = read_yaml(args.run / "run.yaml")
+    try:
+        profile, start = identity["profile"], identity["start_sha256"]
+        environment = identity["settings"]["environment"]
+        style, most, model = profile["style"], int(profile["roles"]["max_new_tokens"]), str(profile["model"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FlagError(f"--run {args.run}: run.yaml is of no run: {type(error).__name__}: {error}") from error
+    if environment != ENVIRONMENT:
+        raise FlagError(f"--run {args.run} is of the environment {environment!r}, expected {ENVIRONMENT!r}")
+    if (found := resolve(model).sha256) != start:
+        raise FlagError(f"--run {args.run} began with another checkpoint: {model} was {start[:12]}, is {found[:12]}")
+    names = [model, *(str(path) for path in sorted((args.run / "stages").glob("[0-9]*/model")))]
+    return [Source(name, args.style or style, args.max_tokens or most) for name in names]
+
+
+def _style(source: str) -> Style:
     """Instruct models read prose; the seedling and what was trained from it read tables alone."""
     return "full" if source == "smollm2" or ("/" in source and not Path(source).exists()) else "compact"
 
 
 def _agreement(policy: Any, n: int, seed: int) -> dict[str, Any]:
-    environment = registry.get("lake")
+    environment = registry.get(ENVIRONMENT)
     return {
         "constrained": role_scores(policy, environment, n, seed, constrained=True),
         "unconstrained": role_scores(policy, environment, n, seed, constrained=False),

@@ -7,12 +7,21 @@ from typing import Any
 
 from agents.changes import SHARE_KNOB
 from agents.checks import semantic_checks
-from agents.designers.base import KEPT, DesignContext, Designer, ProposalRejected, proposal, set_knob, set_shares
+from agents.designers.base import (
+    KEPT,
+    DesignContext,
+    Designer,
+    ProposalRejected,
+    ShareDesigner,
+    proposal,
+    set_knob,
+    set_shares,
+)
 from agents.schemas import MOST_CHANGES, Change, Proposal
 from agents.structured import output_schema, read_answer
 
 
-class AlwaysEasiest(Designer):
+class AlwaysEasiest(ShareDesigner):
     """Nearly everything on the easiest cell without obstacles. Stopped by G5 (difficulty) or G3 (trivial mass)."""
 
     name = "always_easiest"
@@ -23,7 +32,7 @@ class AlwaysEasiest(Designer):
         return proposal(context, "make it easy", _mass_on(context, cell, KEPT) + opened)
 
 
-class AlwaysImpossible(Designer):
+class AlwaysImpossible(ShareDesigner):
     """Nearly everything on the hardest cell with many obstacles. Stopped by G4 (hopeless mass)."""
 
     name = "always_impossible"
@@ -35,7 +44,7 @@ class AlwaysImpossible(Designer):
         )
 
 
-class SingleCell(Designer):
+class SingleCell(ShareDesigner):
     """Everything on one cell in the middle, nothing on the others. Stopped by G6 (trust region, 2 % floor)."""
 
     name = "single_cell"
@@ -46,7 +55,7 @@ class SingleCell(Designer):
         return proposal(context, f"only {cell}", _mass_on(context, cell, 0.0))
 
 
-class Oscillate(Designer):
+class Oscillate(ShareDesigner):
     """Throws the data from the easiest cell to the hardest and back. Stopped by G6, the trust region."""
 
     name = "oscillate"

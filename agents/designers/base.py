@@ -88,6 +88,19 @@ class Designer(ABC):
     def propose(self, context: DesignContext) -> Proposal:
         """The proposal. Raises ProposalRejected if its raw answer does not parse."""
 
+    def check(self, environment: Environment, config: Any, stages: int) -> None:  # noqa: B027  most have nothing to say
+        """Called before a run of so many designed stages begins on ``config``, and before anything is written.
+
+        Raises ValueError in one line for what this designer could not do there.
+        """
+
+    def content(self) -> Any:
+        """Plain JSON that beside the settings decides what it proposes, such as what a file of its own says.
+
+        It is part of a run's identity: a run is not resumed with another. None if there is nothing.
+        """
+        return None
+
     def see(self, evidence: Evidence, seed: int) -> Evidence:  # noqa: ARG002  for controls that look elsewhere
         """The evidence that this designer, and every role of its run, is shown in place of what was measured."""
         return evidence
@@ -102,6 +115,19 @@ class Designer(ABC):
         if state.get("name") != self.name or set(state) != set(own):
             raise ValueError(
                 f"the state {dict(state)} is not one of designer {self.name!r}, which has the keys {sorted(own)}"
+            )
+
+
+class ShareDesigner(Designer):
+    """One that moves the data between cells, which takes a knob for the share of each."""
+
+    def check(self, environment: Environment, config: Any, stages: int) -> None:  # noqa: ARG002  the interface
+        needed = [f"{cell}.{SHARE_KNOB}" for cell in environment.cells()]
+        knobs = environment.knobs(config)
+        if missing := [path for path in needed if path not in knobs]:
+            raise ValueError(
+                f"designer {self.name}: the environment {environment.name!r} has no knob {missing[0]!r}, and this "
+                f"designer needs one for the share of each cell; known are {', '.join(knobs)}"
             )
 
 

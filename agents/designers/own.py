@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,9 @@ from typing import Any
 
 from agents.designers.base import Designer
 from agents.designers.settings import OwnSettings
+
+_TEXTS: dict[str, str] = {}
+"""What the source of each place said when it was imported: a later edit changes nothing of this process."""
 
 
 def load_designer(settings: OwnSettings) -> Designer:
@@ -22,6 +26,7 @@ def load_designer(settings: OwnSettings) -> Designer:
     where = f"designer entrypoint {settings.entrypoint!r}"
     try:
         module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        _TEXTS.setdefault(place, _text_of(module))
     except Exception as error:
         raise ValueError(f"{where}: {place} cannot be imported: {type(error).__name__}: {error}") from error
     kind: Any = getattr(module, name, None)
@@ -36,6 +41,17 @@ def load_designer(settings: OwnSettings) -> Designer:
     if not isinstance(getattr(made, "name", None), str):
         raise ValueError(f"{where}: {name} has no 'name'; give the class one, such as name = {name.lower()!r}")
     return made
+
+
+def source_text(settings: OwnSettings) -> str:
+    """The source of the module, once ``load_designer`` has made a designer of it; what that imports is not part."""
+    return _TEXTS[settings.entrypoint.rpartition(":")[0]]
+
+
+def _text_of(module: ModuleType) -> str:
+    """Empty for a module without a source file."""
+    file = inspect.getsourcefile(module)
+    return "" if file is None else Path(file).read_text(encoding="utf-8")
 
 
 def _from_file(path: Path) -> ModuleType:

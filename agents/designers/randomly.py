@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from agents.changes import mixtures
-from agents.designers.base import DesignContext, Designer, floored, proposal, set_knob, set_shares
+from agents.designers.base import DesignContext, ShareDesigner, floored, proposal, set_knob, set_shares
 from agents.schemas import MOST_CHANGES, Change, Proposal
 
 
-class Random(Designer):
+class Random(ShareDesigner):
     """No share below 2 %. Of the knobs that a run opens beside those of the cells, as many groups as a proposal has
     room for are drawn too."""
 

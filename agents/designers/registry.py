@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,10 @@ from agents.designers import adversaries
 from agents.designers.base import Designer
 from agents.designers.best_of_k import BestOfK
 from agents.designers.models import ModelDesigner
-from agents.designers.own import load_designer
+from agents.designers.own import load_designer, source_text
 from agents.designers.randomly import Random
 from agents.designers.rules import Fixed, Teacher
-from agents.designers.schedule import read_schedule
+from agents.designers.schedule import read_schedule, shipped
 from agents.designers.settings import (
     BestOfKSettings,
     DesignerSpec,
@@ -30,6 +32,7 @@ from agents.designers.settings import (
 )
 from agents.designers.sfl import SamplingForLearnability
 from agents.designers.shuffled import Shuffled
+from envsim.api import Environment
 from envsim.documents import DocumentError, read_text
 
 MODELS = {"self": "inherit", "base": "base", "champion": "champion"}
@@ -52,6 +55,50 @@ def get_designer(spec: DesignerSpec) -> Designer:
     """A fresh designer. Raises ValueError in one line for whatever is wrong with it, files that it needs included."""
     settings = parse_designer(spec)
     return MAKERS[type(settings)](settings)
+
+
+def check_designer(spec: DesignerSpec, environment: Environment, config: Any, stages: int) -> None:
+    """Whether the designer can do its part in a run of so many designed stages that begins on ``config``.
+
+    Raises ValueError in one line: what ``get_designer`` refuses, and what the designer's own ``check`` does.
+    """
+    designer, settings = get_designer(spec), parse_designer(spec)
+    try:
+        designer.check(environment, config, stages)
+    except Exception as error:
+        if not isinstance(settings, OwnSettings):
+            raise
+        raise ValueError(
+            f"designer entrypoint {settings.entrypoint!r}: its check says {type(error).__name__}: {error}"
+        ) from error
+
+
+def designer_hash(spec: DesignerSpec) -> str | None:
+    """sha256 over what decides the proposals beside the settings: own source, a schedule, another run's evidence.
+
+    None if there is nothing. Where it lies is not part of it. Raises ValueError in one line.
+    """
+    designer, settings = get_designer(spec), parse_designer(spec)
+    own = settings if isinstance(settings, OwnSettings) else None
+    try:
+        content = designer.content()
+        source = None if own is None else source_text(own)
+        text = json.dumps({"source": source, "content": content}, sort_keys=True, allow_nan=False)
+    except (OSError, TypeError, ValueError) as error:
+        where = f"designer {designer.name}" if own is None else f"designer entrypoint {own.entrypoint!r}"
+        raise ValueError(f"{where}: its content cannot be had: {type(error).__name__}: {error}") from error
+    return None if own is None and content is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def designer_files(spec: DesignerSpec) -> list[Path]:
+    """The files of a person that the settings name and the hash is of."""
+    settings = parse_designer(spec)
+    if isinstance(settings, OwnSettings):
+        place = settings.entrypoint.rpartition(":")[0]
+        return [Path(place)] if place.endswith(".py") else []
+    if isinstance(settings, ScheduleSettings) and settings.file not in shipped():
+        return [Path(settings.file)]
+    return []
 
 
 def _plain(settings: Plain) -> Designer:

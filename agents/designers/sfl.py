@@ -20,8 +20,8 @@ import numpy as np
 from agents.changes import SHARE_KNOB
 from agents.designers.base import (
     DesignContext,
-    Designer,
     Laboratory,
+    ShareDesigner,
     floored,
     part_of_the_way,
     proposal,
@@ -45,7 +45,7 @@ class Level:
         return self.success * (1 - self.success)
 
 
-class SamplingForLearnability(Designer):
+class SamplingForLearnability(ShareDesigner):
     name = "sfl"
 
     def __init__(self, *, draws: int, tasks: int, samples: int, keep: float, mix: float) -> None:

@@ -7,21 +7,47 @@ this run, because the changes apply to them. All roles are shown the same; the g
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from agents.designers.models import ModelDesigner
 from agents.schemas import CellEvidence, Evidence, FailureCluster, FailureExample
+from envsim.api import Environment
 from envsim.documents import DocumentError, read_json
+
+FINISHED = "result.json"
+"""A run that came to its end holds it."""
 
 
 class Shuffled(ModelDesigner):
     def __init__(self, run: Path | None) -> None:
         super().__init__("shuffled", "inherit")
         self._run = run
+
+    def check(self, environment: Environment, config: Any, stages: int) -> None:  # noqa: ARG002  the interface
+        if self._run is None:
+            return
+        if not (self._run / FINISHED).is_file():
+            raise ValueError(f"designer shuffled: run: {self._run} is not finished: it has no {FINISHED}")
+        there = len(evidence_files(self._run))
+        if there < stages:
+            raise ValueError(
+                f"designer shuffled: run: {self._run} has {there} designed stages, and this run may have {stages}; "
+                "give a longer one, or fewer stages"
+            )
+        for stage in range(1, stages + 1):
+            read_evidence(self._run, stage, environment.cells())
+
+    def content(self) -> Any:
+        """What the other run's roles were shown."""
+        if self._run is None:
+            return None
+        return {path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in evidence_files(self._run)}
 
     def see(self, evidence: Evidence, seed: int) -> Evidence:
         return deal(evidence, seed) if self._run is None else of_another_run(evidence, self._run)
@@ -64,17 +90,29 @@ def _moved_cluster(one: FailureCluster, name: Mapping[str, str]) -> FailureClust
 
 def of_another_run(evidence: Evidence, run: Path) -> Evidence:
     """What another run measured at this stage, beside this run's knobs. Raises ValueError in one line."""
-    file = run / "stages" / f"{evidence.stage:03d}" / "evidence.json"
+    other = read_evidence(run, evidence.stage, [cell.cell for cell in evidence.cells])
+    measured = {cell.cell: cell for cell in other.cells}
+    cells = [_under(own, measured[own.cell]) for own in evidence.cells]
+    return other.model_copy(update={"cells": cells, "open_knobs": evidence.open_knobs})
+
+
+def evidence_files(run: Path) -> list[Path]:
+    """Those of a run's designed stages, in order."""
+    return sorted((run / "stages").glob("[0-9][0-9][0-9]/evidence.json"))
+
+
+def read_evidence(run: Path, stage: int, cells: Sequence[str]) -> Evidence:
+    """What a run's roles were shown at a stage. Raises ValueError in one line, also for evidence of other cells."""
+    file = run / "stages" / f"{stage:03d}" / "evidence.json"
     try:
         other = Evidence.model_validate(read_json(file))
     except (DocumentError, ValidationError) as error:
         why = error if isinstance(error, DocumentError) else f"{file} holds no evidence of this version"
         raise ValueError(f"designer shuffled: {why}; give a finished run with at least as many stages") from error
-    measured = {cell.cell: cell for cell in other.cells}
-    if set(measured) != {cell.cell for cell in evidence.cells}:
-        raise ValueError(f"designer shuffled: {file} is of another environment: cells {', '.join(measured)}")
-    cells = [_under(own, measured[own.cell]) for own in evidence.cells]
-    return other.model_copy(update={"cells": cells, "open_knobs": evidence.open_knobs})
+    found = [cell.cell for cell in other.cells]
+    if set(found) != set(cells):
+        raise ValueError(f"designer shuffled: {file} is of another environment: cells {', '.join(found)}")
+    return other
 
 
 def _under(own: CellEvidence, measured: CellEvidence) -> CellEvidence:

@@ -8,6 +8,7 @@ from agents.evidence.build import (
     read_failures,
     training_evidence,
 )
+from agents.evidence.silent import silent_shares
 
 __all__ = [
     "BLOCKS",
@@ -17,6 +18,7 @@ __all__ = [
     "choose_failures",
     "fit",
     "read_failures",
+    "silent_shares",
     "training_evidence",
     "without",
 ]

@@ -47,6 +47,11 @@ def _faults(evidence: Evidence) -> dict[str, Any]:
     return {"cells": _everywhere(evidence, lambda _: nothing), "outcomes": {}, "statistics": statistics, "clusters": []}
 
 
+def _training(evidence: Evidence) -> dict[str, Any]:
+    statistics = [one.model_copy(update={"zero_variance": None}) for one in evidence.statistics]
+    return {"training": None, "zero_variance_share": None, "statistics": statistics}
+
+
 BLOCKS: dict[str, Callable[[Evidence], dict[str, Any]]] = {
     # Every cell is shown the mean over all cells; nothing by number of agents, nothing of a cell's past.
     "statistics": _statistics,
@@ -57,7 +62,7 @@ BLOCKS: dict[str, Callable[[Evidence], dict[str, Any]]] = {
     "history": lambda _: {"history": []},
     "anchor": lambda _: {"anchor": {}},
     # What the last stage trained on and what it was worth.
-    "training": lambda _: {"training": None, "zero_variance_share": None},
+    "training": _training,
 }
 """What leaving a block out changes."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agents.changes import mixtures
@@ -40,6 +41,7 @@ def build_evidence(
     history: Sequence[HistoryEntry],
     zero_variance_share: float | None,
     training: TrainingEvidence | None = None,
+    silent: Mapping[tuple[str, int], float] = MappingProxyType({}),
     stopped: str | None = None,
     instances: Sequence[Instance] | None = None,
     examples: int = EXAMPLES,
@@ -47,8 +49,9 @@ def build_evidence(
     """Evidence for designing ``stage`` from the checkpoint that ``report`` evaluated.
 
     ``config`` is what that checkpoint was trained on last, ``previous`` the report before that stage, ``anchor`` gives
-    its aggregates only, ``training`` says what the last stage trained on, ``stopped`` which tripwire ended it, if one
-    did. ``instances`` are those of the report's set; None reads the environment's frozen set.
+    its aggregates only, ``training`` says what the last stage trained on, ``silent`` which of its groups gave no signal
+    (``silent_shares``), ``stopped`` which tripwire ended it, if one did. ``instances`` are those of the report's set;
+    None reads the environment's frozen set.
     Raises ValueError if a cell of the environment was not evaluated.
     """
     return assemble(
@@ -63,6 +66,7 @@ def build_evidence(
         history=history,
         zero_variance_share=zero_variance_share,
         training=training,
+        silent=silent,
         stopped=stopped,
         instances=environment.frozen_set(report.set) if instances is None else instances,
         examples=examples,
@@ -83,6 +87,7 @@ def assemble(
     zero_variance_share: float | None,
     instances: Sequence[Instance],
     training: TrainingEvidence | None = None,
+    silent: Mapping[tuple[str, int], float] = MappingProxyType({}),
     stopped: str | None = None,
     examples: int = EXAMPLES,
     statistics: bool = True,
@@ -135,7 +140,7 @@ def assemble(
         open_knobs=shared_knobs(environment, knobs),
         training=training,
         stopped=stopped,
-        statistics=cell_statistics(environment, rows, tasks) if statistics else [],
+        statistics=cell_statistics(environment, rows, tasks, silent) if statistics else [],
         clusters=clusters(rows, environment.cells(), example),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from agents.evidence.clusters import phase
@@ -21,15 +22,23 @@ NEEDS_WAIT = "wait_ratio"
 
 
 def cell_statistics(
-    environment: Environment, rows: Sequence[Rollout], instances: Mapping[str, Instance]
+    environment: Environment,
+    rows: Sequence[Rollout],
+    instances: Mapping[str, Instance],
+    silent: Mapping[tuple[str, int], float] = MappingProxyType({}),
 ) -> list[CellStatistics]:
-    """One entry a cell and number of agents that the set has, in the environment's order of cells."""
+    """One entry a cell and number of agents that the set has, in the environment's order of cells.
+
+    ``silent`` is the share of the last stage's groups without signal, by cell and number of agents.
+    """
     groups: dict[tuple[str, int], list[Rollout]] = defaultdict(list)
     for row in rows:
         groups[row.cell, environment.agents(instances[row.id])].append(row)
     order = {cell: place for place, cell in enumerate(environment.cells())}
     return [
-        _statistics(environment, cell, agents, groups[cell, agents], instances)
+        _statistics(environment, cell, agents, groups[cell, agents], instances).model_copy(
+            update={"zero_variance": silent.get((cell, agents))}
+        )
         for cell, agents in sorted(groups, key=lambda key: (order[key[0]], key[1]))
     ]
 

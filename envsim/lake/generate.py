@@ -113,6 +113,8 @@ class _Distinct:
                 return False
             if quota not in self.exhausted:
                 self.exhausted.add(quota)
+                # What was refused up to symmetry says nothing of how many layouts are left.
+                self._refused[quota] = 0
                 return self.admits(quota, digest, layout, held)
         self._refused[quota] = 0
         self._seen |= {digest, layout}

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from agents.designers import designer_files, designer_hash
+from agents.roles import load_roles, roles_hash
 from envsim.documents import DocumentError, read_yaml
 from graph.settings import Frozen, RunSettings, SettingsError, explain, parse_settings
 from trainer.profile import ProfileError, load_profile, shipped_profiles
@@ -22,6 +24,7 @@ DEVELOPMENT = range(0, 100)
 CONFIRMING = range(1000, 2000)
 """Seeds for what a committed plan is run on, once."""
 ORACLES = ("token_budget", "initial_config")
+ROLE_SUFFIXES = (".yaml", ".j2")
 OWN = ("environment", "profile", "seed", "budget", "stages", "reward", "acceptance", "benchmark", *ORACLES)
 """Run settings that decide from where, on what and how much is trained: those of all arms."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -167,15 +170,15 @@ def resolved(plan: Plan, path: Path, files: Sequence[Path]) -> Loaded:
     for name, own in plan.arms.items():
         merged = {**plan.settings, **own}
         profile = _beside(path, str(merged.get("profile", "seedling")))
-        if Path(profile).is_absolute():
-            found.append(Path(profile))
         arms[name] = parse_settings({**merged, "profile": profile}, f"{path}: arms.{name}")
         if arms[name].budget != "profile" or arms[name].token_budget is None:
             raise SettingsError(
                 f"{path}: settings have budget {arms[name].budget!r} and token_budget {arms[name].token_budget}; "
                 "expected 'budget: profile' and a token_budget, so that all arms train alike and equally much"
             )
-    return Loaded(plan=plan, path=path, arms=arms, hash=_hash(plan, arms), files=tuple(dict.fromkeys(found)))
+    digest = _hash(plan, path, arms)
+    found += [file for one in arms.values() for file in _files(one)]
+    return Loaded(plan=plan, path=path, arms=arms, hash=digest, files=tuple(dict.fromkeys(found)))
 
 
 def read_plan(path: Path) -> tuple[dict[str, Any], list[Path]]:
@@ -199,18 +202,37 @@ def _beside(path: Path, profile: str) -> str:
     return profile if profile in shipped_profiles() else str((path.parent / profile).resolve())
 
 
-def _hash(plan: Plan, arms: Mapping[str, RunSettings]) -> str:
-    """Over the plan and the contents of its profiles; where files lie is not part of it."""
-    try:
-        profiles = {name: load_profile(settings.profile).content() for name, settings in arms.items()}
-    except ProfileError as error:
-        raise SettingsError(" ".join(str(error).split())) from error
+def _hash(plan: Plan, path: Path, arms: Mapping[str, RunSettings]) -> str:
+    """Over the plan and the contents of its profiles, of roles of its own and of what its designers read; where the
+    files of profiles and roles lie is not part of it."""
     # What is at its default is left out, so that a setting that comes later does not make another plan.
     settings = {
-        name: one.model_dump(mode="json", exclude={"profile"}, exclude_defaults=True) for name, one in arms.items()
+        name: one.model_dump(mode="json", exclude={"profile", "roles"}, exclude_defaults=True)
+        for name, one in arms.items()
     }
     own = plan.model_dump(mode="json", exclude={"settings", "arms"}, exclude_defaults=True)
-    return canonical_hash({"plan": own, "arms": settings, "profiles": profiles})
+    profiles, contents = {}, {}
+    for name, one in arms.items():
+        try:
+            profiles[name] = load_profile(one.profile).content()
+            contents[name] = {
+                "roles": None if one.roles is None else roles_hash(load_roles(one.roles)),
+                "designer": designer_hash(one.designer),
+            }
+        except (ProfileError, ValueError) as error:
+            raise SettingsError(f"{path}: arms.{name}: {' '.join(str(error).split())}") from error
+    whole: dict[str, Any] = {"plan": own, "arms": settings, "profiles": profiles}
+    if any(one["roles"] or one["designer"] for one in contents.values()):
+        whole["contents"] = contents
+    return canonical_hash(whole)
+
+
+def _files(settings: RunSettings) -> list[Path]:
+    """What a person wrote and the run reads, beside the plan."""
+    profile = Path(settings.profile)
+    roles = [] if settings.roles is None else sorted(Path(settings.roles).rglob("*"))
+    read = [path for path in roles if path.suffix in ROLE_SUFFIXES and path.is_file()]
+    return [*([profile] if profile.is_absolute() else []), *read, *designer_files(settings.designer)]
 
 
 def seeds_of(plan: Plan, kind: Literal["development", "confirming"]) -> list[tuple[str, int]]:

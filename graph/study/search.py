@@ -123,7 +123,9 @@ class Made:
         if candidate.begins != candidate.ends and later:
             path = (self.directory / "schedules" / f"{name}.yaml").absolute()
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, yaml.safe_dump({"environment": self.environment.name, "stages": later}))
+            write_atomic(
+                path, yaml.safe_dump({"environment": self.environment.name, "repeat_last": True, "stages": later})
+            )
             own |= {"designer": {"name": "schedule", "file": str(path)}, "gates": "off"}
         return own
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from agents import teacher
 from agents.bench import UNSEEN, role_scores
+from agents.bench import __main__ as command
 from agents.bench.__main__ import main
 from agents.bench.planted import Cases, Player, bench_planted, draw_cases
 from agents.chat import CheckpointChatModel
@@ -21,6 +24,7 @@ from agents.schemas import Critique
 from agents.structured import output_schema
 from envsim import registry
 from envsim.api import Message
+from trainer.checkpoint import resolve
 from trainer.policy import Completion
 
 LAKE = registry.get("lake")
@@ -81,7 +85,15 @@ def test_equal_schemas_are_decoded_together() -> None:
         (["--drawn", "-1"], "--drawn -1, expected at least 0"),
         (["--max-tokens", "1"], "--max-tokens 1, expected at least 16"),
         (["--url", "ftp://x"], "base_url"),
-        (["--run", "/nope"], "--run /nope holds no stages"),
+        (["--run", "/nope"], "cannot read /nope/run.yaml"),
+        (["--run", "/nope", "--model", "seedling"], "--model does not go with --run"),
+        (["--url", "http://localhost:9/v1", "--random"], "--random does not go with --url"),
+        (["--url", "http://localhost:9/v1", "--drawn", "5"], "--drawn does not go with --url"),
+        (["--url", "http://localhost:9/v1", "--run", "x"], "--run does not go with --url"),
+        (["--url", "http://localhost:9/v1", "--model", "x"], "--model does not go with --url"),
+        (["--name", "x"], "--name is of a model behind a URL; give --url too"),
+        (["--key-file", "x"], "--key-file is of a model behind a URL"),
+        (["--drawn", "5", "--style", "full"], "--drawn: seedling is asked in the full style; expected compact"),
         (["--threads", "0"], "--threads 0, expected at least 1"),
         (["--seed", "-1"], "--seed -1, expected at least 0"),
         (["--model", "/nope"], "'/nope' is no directory"),
@@ -91,6 +103,53 @@ def test_bad_flags_are_one_line(flags: list[str], words: str, capsys: pytest.Cap
     assert main(flags) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+def begun(root: Path, **changes: Any) -> Path:
+    """What the bench reads of a run: the seedling's, with the model of one stage."""
+    seedling = resolve("seedling")
+    profile = {"model": "seedling", "style": "full", "roles": {"max_new_tokens": 32}}
+    data = {"settings": {"environment": "lake"}, "profile": profile, "start_sha256": seedling.sha256, **changes}
+    root.mkdir()
+    (root / "run.yaml").write_text(yaml.safe_dump(data))
+    (root / "stages" / "000").mkdir(parents=True)
+    (root / "stages" / "000" / "model").symlink_to(seedling.path)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"profile": {"model": "seedling"}}, "run.yaml is of no run: KeyError: 'style'"),
+        ({"settings": {"environment": "parity:Parity"}}, "is of the environment 'parity:Parity', expected 'lake'"),
+        ({"start_sha256": "0" * 64}, "began with another checkpoint: seedling was 000000000000, is "),
+    ],
+)
+def test_a_run_that_cannot_be_asked_is_one_line(
+    tmp_path: Path, changes: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--run", str(begun(tmp_path / "run", **changes))]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_the_checkpoints_of_a_run_are_asked_as_the_run_asks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def player(_model: Any, _environment: Any, style: str, most_tokens: int) -> None:
+        asked.append((style, most_tokens))
+
+    monkeypatch.setattr(command, "Player", player)
+    monkeypatch.setattr(command, "bench_planted", lambda *_: {})
+    root = begun(tmp_path / "run")
+    assert main(["--run", str(root), "--n", "2", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["seedling", str(root / "stages/000/model")]
+    assert asked == [("full", 32)] * 2
+    asked.clear()
+    assert main(["--run", str(root), "--n", "2", "--json", "--style", "compact", "--max-tokens", "99"]) == 0
+    assert asked == [("compact", 99)] * 2
 
 
 class Truthful:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from agents_fakes import ScriptedPolicy
+from agents_fakes import ScriptedPolicy, characters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -54,10 +54,11 @@ def test_results_come_back_in_order_and_the_role_says_when_it_is_ready() -> None
     told = [message for message in found.messages if isinstance(message, ToolMessage)]
     assert [message.content for message in told] == ['{"twice":4}', '{"twice":6}', "ok"]
     assert found.messages[-1] == HumanMessage(CLOSING)
-    assert (found.turns, found.tokens) == (
-        3,
-        sum(len(call) for call in (written("double", n=2),) * 2) + len(written(READY)),
-    )
+    answers = [written("double", n=2), written("double", n=3), written(READY)]
+    assert (found.turns, found.output_tokens) == (3, sum(map(len, answers)))
+    # Every turn reads all that was said before it.
+    read = [characters(call["prompts"][0]) for call in policy.calls]
+    assert found.input_tokens == sum(read) > 3 * read[0] > 0
     assert [call.args for call in log.calls] == [{"n": 2}, {"n": 3}]
     assert (log.tokens(), log.rollouts()) == (6, 5)
     assert policy.calls[0]["max_new_tokens"] == 9

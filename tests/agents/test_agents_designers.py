@@ -15,7 +15,16 @@ from agents_fakes import evidence_of
 
 from agents import teacher
 from agents.changes import apply_changes
-from agents.designers import DESIGNERS, DesignContext, ProposalRejected, designer_title, get_designer
+from agents.designers import (
+    DESIGNERS,
+    DesignContext,
+    ProposalRejected,
+    check_designer,
+    designer_files,
+    designer_hash,
+    designer_title,
+    get_designer,
+)
 from agents.designers.base import ModelName
 from agents.rolespec import ExternalModel
 from agents.schemas import Change, GateFinding, GateReport, HistoryEntry, Proposal
@@ -179,12 +188,72 @@ def test_a_schedule_of_ones_own(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"environment": "lake", "stages": [{"3x3.hole_ratio": 0.3}]}))
     proposed = get_designer({"name": "schedule", "file": str(file)}).propose(context())
     assert proposed.changes == [Change(path="3x3.hole_ratio", op="set", value=0.3)]
-    file.write_text(yaml.safe_dump({"environment": "other", "stages": [{}]}))
-    with pytest.raises(ValueError, match="is for the environment 'other'"):
-        get_designer({"name": "schedule", "file": str(file)}).propose(context())
     file.write_text(yaml.safe_dump({"environment": "lake", "stages": []}))
     with pytest.raises(ValueError, match=r"mine.yaml: stages: "):
         get_designer({"name": "schedule", "file": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"environment": "other", "stages": [{}, {}]}, "is for the environment 'other', not for 'lake'"),
+        ({"environment": "lake", "stages": [{}]}, "has entries for 1 stages, and the run may have 2"),
+        (
+            {"environment": "lake", "stages": [{}, {"3x3.hole_ratoi": 0.1}]},
+            "stage 2: unknown knob '3x3.hole_ratoi'; did",
+        ),
+        ({"environment": "lake", "stages": [{"3x3.hole_ratio": 0.9}, {}]}, "stage 1: 3x3.hole_ratio = 0.9, expected 0"),
+        ({"environment": "lake", "stages": [{"3x3.hole_ratio": float("nan")}, {}]}, "3x3.hole_ratio = nan, expected"),
+        (
+            {"environment": "lake", "stages": [{}, {f"{cell}.data_ratio": 0.0 for cell in LAKE.cells()}]},
+            "stage 2: sizes: weights",
+        ),
+    ],
+)
+def test_a_schedule_that_a_run_could_not_follow_is_one_line(tmp_path: Path, data: dict[str, Any], says: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(data))
+    with pytest.raises(ValueError, match=re.escape(says)) as error:
+        check_designer({"name": "schedule", "file": str(file)}, LAKE, START, 2)
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+class Shareless(type(LAKE)):  # type: ignore[misc]
+    """The lake, where nobody may move the data."""
+
+    name = "shareless"
+
+    def knobs(self, config: Any) -> Any:
+        return {path: knob for path, knob in super().knobs(config).items() if not path.endswith("data_ratio")}
+
+
+@pytest.mark.parametrize("name", ["random", "sfl", "always_easiest", "always_impossible", "oscillate", "single_cell"])
+def test_who_moves_the_data_needs_knobs_for_it(name: str) -> None:
+    check_designer(name, LAKE, START, 3)
+    with pytest.raises(ValueError, match=f"designer {name}: the environment 'shareless' has no knob '3x3.data_ratio'"):
+        check_designer(name, Shareless(), START, 3)
+
+
+def test_a_schedule_repeats_its_last_stage_only_by_word(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({"environment": "lake", "repeat_last": True, "stages": [{"3x3.hole_ratio": 0.3}]}))
+    check_designer({"name": "schedule", "file": str(file)}, LAKE, START, 9)
+    check_designer("schedule", LAKE, START, 9)
+
+
+def test_what_decides_a_proposal_beside_the_settings_is_hashed(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    spec = {"name": "schedule", "file": str(file)}
+    file.write_text(yaml.safe_dump({"environment": "lake", "stages": [{"3x3.hole_ratio": 0.3}]}))
+    before = designer_hash(spec)
+    file.write_text("# a comment\n" + file.read_text())
+    assert designer_hash(spec) == before
+    file.write_text(yaml.safe_dump({"environment": "lake", "stages": [{"3x3.hole_ratio": 0.2}]}))
+    assert None is not designer_hash(spec) != before
+    assert designer_hash("sfl") is designer_hash("shuffled") is None
+    assert designer_files(spec) == [file]
+    assert designer_files("schedule") == designer_files("self") == []
 
 
 def test_sfl_goes_where_success_is_even() -> None:
@@ -268,6 +337,29 @@ def test_shuffled_deals_every_measurement_to_another_cell() -> None:
     assert get_designer("self").see(evidence, 3) is evidence
 
 
+def test_shuffled_needs_a_finished_run_that_is_long_enough(tmp_path: Path) -> None:
+    spec = {"name": "shuffled", "run": str(tmp_path)}
+    (tmp_path / "stages" / "001").mkdir(parents=True)
+    evidence = tmp_path / "stages" / "001" / "evidence.json"
+    evidence.write_text(evidence_of(LAKE, RATES).model_dump_json())
+    with pytest.raises(ValueError, match=r"is not finished: it has no result\.json"):
+        check_designer(spec, LAKE, START, 1)
+    (tmp_path / "result.json").write_text("{}")
+    check_designer(spec, LAKE, START, 1)
+    before = designer_hash(spec)
+    with pytest.raises(ValueError, match="has 1 designed stages, and this run may have 2"):
+        check_designer(spec, LAKE, START, 2)
+    evidence.write_text(evidence_of(LAKE, RATES[::-1]).model_dump_json())
+    assert None is not designer_hash(spec) != before
+    short = evidence_of(LAKE, RATES).cells[:1]
+    evidence.write_text(evidence_of(LAKE, RATES).model_copy(update={"cells": short}).model_dump_json())
+    with pytest.raises(ValueError, match="is of another environment: cells 3x3"):
+        check_designer(spec, LAKE, START, 1)
+    evidence.write_text('{"stage": 1}')
+    with pytest.raises(ValueError, match="holds no evidence of this version"):
+        check_designer(spec, LAKE, START, 1)
+
+
 def test_shuffled_shows_another_runs_evidence(tmp_path: Path) -> None:
     place = tmp_path / "stages" / "001"
     place.mkdir(parents=True)
@@ -325,7 +417,29 @@ def test_a_designer_of_ones_own(tmp_path: Path) -> None:
     assert second.propose(context()).changes[0].value == pytest.approx(0.2)
     with pytest.raises(ValueError, match=r"Climber\(\*\*\{'stride': 1\}\) fails: TypeError"):
         get_designer({"entrypoint": f"{file}:Climber", "parameters": {"stride": 1}})
+    assert designer_files(spec) == [file]
+    before = designer_hash(spec)
+    moved = tmp_path / "moved.py"
+    moved.write_text(OWN)
+    assert designer_hash({**spec, "entrypoint": f"{moved}:Climber"}) == before
+    other = tmp_path / "other.py"
+    other.write_text(OWN.replace("0.05", "0.06"))
+    assert None is not designer_hash({**spec, "entrypoint": f"{other}:Climber"}) != before
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_the_kind\n")
     with pytest.raises(ValueError, match="cannot be imported: ModuleNotFoundError"):
         get_designer(f"{broken}:Mine")
+
+
+def test_a_designer_of_ones_own_says_before_the_run_what_it_cannot_do(tmp_path: Path) -> None:
+    file = tmp_path / "careful.py"
+    check = (
+        "    def check(self, environment, config, stages):\n        environment.knobs(config)['9x9.nothing']\n\n"
+        "    def content(self):\n        return {1, 2}\n\n"
+    )
+    file.write_text(OWN.replace("    def propose", f"{check}    def propose"))
+    with pytest.raises(ValueError, match=r"careful.py:Climber': its check says KeyError: '9x9.nothing'") as error:
+        check_designer(f"{file}:Climber", LAKE, START, 1)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="its content cannot be had: TypeError"):
+        designer_hash(f"{file}:Climber")

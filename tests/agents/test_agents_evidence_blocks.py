@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from agents import teacher
 from agents.checks import semantic_checks
 from agents.designers import DesignContext, get_designer
-from agents.evidence import BLOCKS, BudgetError, EvidenceSettings, fit, without
+from agents.evidence import BLOCKS, BudgetError, EvidenceSettings, fit, silent_shares, without
 from agents.evidence.clusters import clusters
 from agents.evidence.statistics import cell_statistics
 from agents.render import render_messages
@@ -33,6 +34,7 @@ from agents.schemas import (
 from envsim import registry
 from envsim.api import Fault
 from trainer.checkpoint import load_tokenizer, resolve
+from trainer.completions import Keeper
 from trainer.decoding import encode
 from trainer.evaluate import Rollout
 
@@ -98,6 +100,43 @@ def test_statistics_by_number_of_agents() -> None:
     found = cell_statistics(LAKE, rows, {task.id: task for task in tasks})
     assert {one.agents for one in found} == {2, 3}
     assert all(one.fault_step == {"form": one.n} and one.actions == {} for one in found)
+
+
+def test_groups_without_signal_are_counted_by_cell_and_agents(tmp_path: Path) -> None:
+    three = LAKE.editing(["agents"])
+    config = three.with_values(three.default_config(), {"agents.2": 0.5, "agents.3": 0.5})
+    tasks = three.generate(config, 16, 1, split="validation").instances
+    # Of the tasks with two agents every second group earns the same, of those with three each one.
+    pairs = [task for task in tasks if three.agents(task) == 2]
+    loud = {task.id for task in pairs[::2]}
+    keeper = Keeper(tmp_path, 64)
+    for step, part in enumerate((tasks[:8], tasks[8:]), start=1):
+        answers = [(task, 0.25 + (task.id in loud) * number) for task in part for number in (0, 1)]
+        keeper.keep(
+            step,
+            {
+                "prompt": ["p"] * len(answers),
+                "instance_id": [task.id for task, _ in answers],
+                "cell": [three.cell(task) for task, _ in answers],
+                "reward": [reward for _, reward in answers],
+            },
+        )
+        keeper.flush()
+    found = silent_shares(three, tasks, tmp_path, 2)
+    assert set(found) == {(three.cell(task), three.agents(task)) for task in tasks}
+    for (cell, agents), share in found.items():
+        alike = [task for task in tasks if (three.cell(task), three.agents(task)) == (cell, agents)]
+        assert share == pytest.approx(1 - sum(task.id in loud for task in alike) / len(alike))
+        assert agents == 2 or share == 1.0
+    assert min(found.values()) < 1.0
+    # A step that is not kept, a task that is not known, a file that is torn: nothing is said.
+    assert silent_shares(three, tasks, tmp_path, 3) == silent_shares(three, tasks[1:], tmp_path, 2) == {}
+    assert silent_shares(three, tasks, tmp_path / "none", 0) == {}
+    next((tmp_path / "completions").iterdir()).write_bytes(b"torn")
+    assert silent_shares(three, tasks, tmp_path, 2) == {}
+    rows = answered(tasks, lambda _: "")
+    told = cell_statistics(three, rows, {task.id: task for task in tasks}, found)
+    assert {(one.cell, one.agents): one.zero_variance for one in told} == found
 
 
 def row(number: int, cell: str, outcome: str, step: int | None) -> Rollout:
@@ -171,7 +210,7 @@ def rich(failures: int = 8, history: int = 5, text: int = 300, rates: tuple[floa
             "failures": shown,
             "history": past,
             "clusters": groups,
-            "statistics": cell_statistics(LAKE, rows, {task.id: task for task in tasks}),
+            "statistics": cell_statistics(LAKE, rows, {task.id: task for task in tasks}, {("3x3", 2): 0.47}),
             "training": TrainingEvidence(stage=0, n=9, knobs={"agents.2": 1.0}, success=None, progress=None),
         }
     )
@@ -195,6 +234,8 @@ def test_the_full_prompts_show_every_new_block_and_the_compact_ones_none() -> No
     analyst, designer = asked(evidence), asked(evidence, "config_designer")
     assert "c0: hole, early, 20 % of all failures (3x3 3); typical" in analyst
     assert "tasks needing a wait %" in analyst
+    assert "training groups without signal %" in analyst
+    assert "| 47 |" in analyst
     assert 'predicted %: {"3x3":30,' in analyst
     assert 'measured %: {"3x3":25,"4x4":25' in designer
     assert "hole (early) 20 % of all" in designer
@@ -226,6 +267,11 @@ def test_every_block_can_be_left_out_of_the_evidence_and_of_the_prompts(block: s
 def test_without_faults_no_failures_are_grouped_by_them() -> None:
     assert "Failures alike" in asked(rich())
     assert "Failures alike" not in asked(without(rich(), ["faults"]))
+
+
+def test_without_training_nothing_is_said_of_groups_without_signal() -> None:
+    assert [one.zero_variance for one in rich().statistics][:2] == [0.47, None]
+    assert not any(one.zero_variance for one in without(rich(), ["training"]).statistics)
 
 
 def test_without_statistics_all_cells_look_alike() -> None:

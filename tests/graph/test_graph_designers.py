@@ -6,21 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from loops import finish, settings_text, start, wait_for
 
 from graph.rundir import RunDir
 
 pytestmark = pytest.mark.loop
 
-SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 240
 COUNTING = '''
 from agents.designers import Designer, proposal, set_knob
 
@@ -48,27 +45,9 @@ class Counting(Designer):
 '''
 
 
-def start(config: Path, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "graph.run", *map(str, arguments)],
-        cwd=config.parent,
-        env={**os.environ, "PYTHONPATH": str(SHARED)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> None:
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, output
-
-
-def written(folder: Path, profile: Path, designer: Any, **changes: Any) -> Path:
-    data = {"environment": "parity:Parity", "profile": str(profile), "designer": designer, **changes}
+def written(folder: Path, profile: Path, **changes: Any) -> Path:
     config = folder / "settings.yaml"
-    config.write_text(yaml.safe_dump(data))
+    config.write_text(settings_text(profile, **changes))
     return config
 
 
@@ -86,27 +65,21 @@ def proposals(root: Path) -> dict[str, Any]:
 
 def kill_at(root: Path, process: subprocess.Popen[str], event: Mapping[str, Any]) -> None:
     """kill -9 for the whole group as soon as the run tells of this."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if any(event.items() <= seen.items() for seen in RunDir(root).events()):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.01)
-    raise AssertionError("the event never came")
+    wait_for(root, process, lambda seen: event.items() <= seen.items())
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def test_a_designer_that_is_killed_goes_on_as_if_nothing_had_been(tmp_path: Path, profile: Path) -> None:
     (tmp_path / "mine.py").write_text(COUNTING)
-    config = written(tmp_path, profile, "mine.py:Counting", stages=2, gates="off")
-    finish(start(config, "--config", config, "--run-dir", tmp_path / "straight"))
+    config = written(tmp_path, profile, designer="mine.py:Counting", stages=2, gates="off")
+    finish(start(tmp_path, "--config", config, "--run-dir", tmp_path / "straight"))
     killed = tmp_path / "killed"
-    process = start(config, "--config", config, "--run-dir", killed)
+    process = start(tmp_path, "--config", config, "--run-dir", killed)
     kill_at(killed, process, {"event": "node", "node": "config_designer", "stage": 1})
-    process = start(config, "--resume", "--run-dir", killed)
+    process = start(tmp_path, "--resume", "--run-dir", killed)
     kill_at(killed, process, {"event": "node", "node": "evidence", "stage": 2})
-    finish(start(config, "--resume", "--run-dir", killed))
+    finish(start(tmp_path, "--resume", "--run-dir", killed))
     straight = proposals(tmp_path / "straight")
     assert proposals(killed) == straight
     assert [found[0]["rationale"] for found in straight.values()] == ["turn 1", "turn 2"]
@@ -115,10 +88,10 @@ def test_a_designer_that_is_killed_goes_on_as_if_nothing_had_been(tmp_path: Path
 
 def test_what_a_model_says_as_designer_is_charged_and_the_gates_are_off_by_word(tmp_path: Path, profile: Path) -> None:
     config = written(
-        tmp_path, profile, {"name": "best_of_k", "k": 2}, stages=1, gates=False, evidence={"omit": ["history"]}
+        tmp_path, profile, designer={"name": "best_of_k", "k": 2}, gates=False, evidence={"omit": ["history"]}
     )
     root = tmp_path / "run"
-    finish(start(config, "--config", config, "--run-dir", root))
+    finish(start(tmp_path, "--config", config, "--run-dir", root))
     run = RunDir(root)
     cost = run.read("stages/001/proposals/0/cost.json")
     takes = [json.loads(path.read_text()) for path in sorted(root.glob("stages/001/proposals/0/takes/[01].json"))]

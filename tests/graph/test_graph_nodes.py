@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parity import Cell, ParityConfig
+from parity import Cell, Parity, ParityConfig
 from rich.console import Console
 
 from agents.gates import g8_calibration
 from agents.structured import RoleFailure
-from envsim.api import YieldError
+from envsim.api import EnvsimError, YieldError
 from envsim.documents import DocumentError
 from graph import gating, inputs, nodes, tasks
 from graph.acceptance import Comparison, Judgement
@@ -53,6 +53,21 @@ def state(stage: int) -> RunState:
     return RunState(
         stage=stage, revision=0, review="approve", why="", config="initial.json", reused=0, current=pointer(-1)
     )
+
+
+def test_tasks_that_repeat_cannot_be_trained_on(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment whose space runs out repeats tasks, and a trainer passes once over tasks that differ."""
+    work.run.write("stages/001/config.json", ParityConfig().model_dump())
+    real = Parity.generate
+
+    def repeating(self: Parity, *arguments: Any, **named: Any) -> Any:
+        made = real(self, *arguments, **named)
+        return made.model_copy(update={"instances": [*made.instances[1:], made.instances[1]]})
+
+    assert tasks.stage_tasks(work, 1, 8, pointer(-1))["n"] == 8
+    monkeypatch.setattr(Parity, "generate", repeating)
+    with pytest.raises(EnvsimError, match="only 8 of 9 tasks differ"):
+        tasks.stage_tasks(work, 1, 9, pointer(-1))
 
 
 @pytest.mark.parametrize("word", [True, False])

@@ -21,8 +21,10 @@ from graph.charts import Estimate, axis_end, curve, interval_bar, stacked_bar
 from graph.report import render
 from graph.report_figures import macro
 from graph.report_state import At, sessions, standing
+from graph.report_story import now_card, turns
 from graph.summary import replays, spread
 from graph.timing import CATEGORIES
+from graph.trace_spans import Span
 from trainer.evaluate import Rollout
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -76,14 +78,17 @@ def summary() -> dict[str, Any]:
             "valid": change(0.1),
             "optimal": change(0.05),
         },
-        "diagnosis": answer(summary=HOSTILE, dominant_fault="odd", cells={"a": "learnable"}),
-        "trainer": answer(steps=4, learning_rate_scale=1.0, reason=HOSTILE),
-        "others": {"cost_auditor": answer(verdict="approve", reason="cheap enough", conditions=[])},
+        "answers": {
+            "failure_analyst": answer(summary=HOSTILE, dominant_fault="odd", cells={"a": "learnable"}),
+            "trainer": answer(steps=4, learning_rate_scale=1.0, reason=HOSTILE),
+        },
+        "notes": {"cost": answer(text="cheap enough") | {"role": "cost_auditor"}},
         "rounds": [
             {
                 "proposal": answer(rationale=HOSTILE, changes=[{"path": "a.data_ratio", "op": "set", "value": 1}]),
                 "gates": {"passed": False, "findings": [finding]},
                 "critique": answer(verdict="revise", reason=HOSTILE, conditions=[]),
+                "notes": {"second_thought": answer(text=HOSTILE)},
             }
         ],
     }
@@ -165,6 +170,100 @@ def test_the_page_shows_scores_decisions_and_fallbacks() -> None:
         "fail",
     ):
         assert text in page, text
+
+
+def span(number: int, kind: str, name: str, seconds: float) -> Span:
+    return Span(
+        id=str(number), parent=None, session="1", kind=kind, name=name, started=number, seconds=seconds, stage=1
+    )  # type: ignore[arg-type]
+
+
+def told_by(role: str, cost: dict[str, int] | None = None, **parsed: Any) -> dict[str, Any]:
+    return answer(**parsed) | {"role": role, "by": role} | ({"cost": cost} if cost else {})
+
+
+def own_roles() -> tuple[dict[str, Any], dict[str, Any]]:
+    """A stage and a summary of a run in which every role is a person's own, with two proposals."""
+    nodes = ("evidence", "historian", "doctor", "architect", "gates", "auditor", "judge", "settle", "coach", "dataset")
+    spans = [span(number, "node", name, 9.0) for number, name in enumerate(nodes)]
+    spoken = (("historian", 1.0), ("doctor", 2.0), ("architect", 3.0), ("auditor", 4.0), ("judge", 5.0))
+    spans += [span(20 + number, "model", name, seconds) for number, (name, seconds) in enumerate(spoken)]
+    again = (("architect", 6.0), ("auditor", 7.0), ("judge", 8.0), ("coach", 10.0))
+    spans += [span(40 + number, "model", name, seconds) for number, (name, seconds) in enumerate(again)]
+    cost = {"input_tokens": 70, "output_tokens": 3, "probe_rollouts": 32, "probe_tokens": 500}
+    passed = {"passed": True, "findings": []}
+    review = {
+        "proposal": told_by("architect", cost, rationale="r", changes=[]),
+        "gates": passed,
+        "critique": told_by("judge", verdict="revise", reason="r", conditions=[]),
+        "notes": {"audit": told_by("auditor", text="n")},
+    }
+    stage = {
+        "stage": 1,
+        "answers": {
+            "coach": told_by("coach", steps=4, learning_rate_scale=1.0, reason="r"),
+            "doctor": told_by("doctor", summary="s", dominant_fault="odd", cells={}),
+        },
+        "notes": {"past": told_by("historian", text="n")},
+        "rounds": [review, review],
+    }
+    tools = [
+        {"stage": 1, "revision": 0, "role": "architect", "name": "probe_policy", "args": {"n": 4}},
+        {"stage": 1, "revision": 1, "role": "architect", "name": "read_history", "args": {}},
+        {"stage": 1, "revision": 1, "role": "judge", "name": "measure_config", "args": {}},
+        {"stage": 1, "revision": 0, "role": "historian", "name": "read_history", "args": {}},
+        {"stage": 1, "name": "launch_stage", "args": {}},
+        {"stage": 2, "revision": 0, "role": "judge", "name": "other", "args": {}},
+    ]
+    return stage, {**summary(), "spans": spans, "tools": tools}
+
+
+def test_roles_of_ones_own_are_told_in_their_order_with_seconds_and_calls() -> None:
+    stage, data = own_roles()
+    said = turns(stage, data)
+    names = ["historian", "doctor", *["architect", "gates", "auditor", "judge"] * 2, "coach"]
+    assert [one["role"] for one in said] == names
+    kinds = ["note", "diagnosis", *["proposal", "gates", "note", "critique"] * 2, "budget"]
+    assert [one["kind"] for one in said] == kinds
+    assert [one["seconds"] for one in said] == [1.0, 2.0, 3.0, 9.0, 4.0, 5.0, 6.0, None, 7.0, 8.0, 10.0]
+    called = [[found["text"] for found in one["tools"]] for one in said]
+    assert called[0] == ["read_history()"]
+    assert called[2] == ["probe_policy(n=4)"]
+    assert called[6] == ["read_history()"]
+    assert called[9] == ["measure_config()"]
+    assert called[10] == ["launch_stage()"]
+    assert sum(map(len, called)) == 5
+    assert (said[2]["input_tokens"], said[2]["rollouts"]) == (70, 32)
+    page = render({**data, "stages": [{**data["stages"][1], **stage}]}, [])
+    assert "32 answers of the policy" in page
+    assert "proposal 2 of 2" in page
+
+
+def test_a_log_that_says_nothing_leaves_the_shipped_order() -> None:
+    names = [one["role"] for one in turns(summary()["stages"][1], summary())]
+    assert names == [
+        "cost_auditor",
+        "failure_analyst",
+        "config_designer",
+        "gates",
+        "safety_critic",
+        "second_thought",
+        "trainer",
+    ]
+
+
+def test_the_card_of_a_run_at_work_names_its_own_roles() -> None:
+    live = AT.model_copy(update={"node": "architect", "steps": ("evidence", "architect", "gates")})
+    card = now_card(live, 1.0)
+    assert card is not None
+    assert [(step["name"], step["here"]) for step in card["steps"]] == [
+        ("evidence", False),
+        ("architect", True),
+        ("gates", False),
+    ]
+    first = now_card(live.model_copy(update={"stage": 0}), 1.0)
+    assert first is not None
+    assert [step["name"] for step in first["steps"]][:2] == ["settle", "dataset"]
 
 
 def test_a_stage_on_the_last_accepted_configuration_stands_out() -> None:

@@ -173,6 +173,12 @@ def test_another_critic_an_approval_a_role_that_is_off_and_roles_that_are_code(
     kept = found.read("stages/001/notes/what_it_saw.json")["tool_calls"]
     assert [call["name"] for call in calls] == [call["name"] for call in kept]
     assert 1 <= len(calls) <= 2
+    # What it read and wrote while it looked is part of what its note cost.
+    note = found.read("stages/001/notes/what_it_saw.json")
+    assert note["cost"]["input_tokens"] > sum(one["input_tokens"] for one in note["attempts"]) > 0
+    assert note["cost"]["output_tokens"] == note["tokens"] > sum(one["output_tokens"] for one in note["attempts"])
+    proposal = found.read("stages/001/proposals/0/proposal.json")
+    assert found.read("stages/001/proposals/0/cost.json") == proposal["cost"]
     [request] = requests
     assert request["model"] == "judge"
     assert found.read("stages/001/proposals/0/critique.json")["parsed"]["reason"] == APPROVAL["reason"]
@@ -239,4 +245,10 @@ def test_the_seedlings_role_reads_what_its_tools_said_before_it_spoke(
     assert all(len(text) <= 200 for text in kept["results"].values())
     note = found.read("stages/001/notes/curriculum_history.json")
     assert not note["fallback"]
+    assert note["cost"] == {
+        "input_tokens": sum(one["input_tokens"] for one in note["attempts"]),
+        "output_tokens": note["tokens"],
+        "probe_rollouts": 8,
+        "probe_tokens": calls[3]["tokens"],
+    }
     assert any(f"history {note['parsed']['trend']}" in text for text in asked(prompts, "config_designer"))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from pydantic import BaseModel, ValidationError, model_validator
+from rich.console import Console
 
+from agents.designers import get_designer
+from agents.designers import own as own_source
+from agents.schemas import CellEvidence, Evidence
 from graph.prepare import prepare
+from graph.rundir import open_run
+from graph.session import new_work
 from graph.settings import SettingsError, differences, explain, load_settings, parse_settings
+from graph.timing import Clock
 
 
 @pytest.mark.parametrize(
@@ -135,6 +144,140 @@ def test_an_unknown_group_is_bad_input(
         prepare(settings)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def shown(root: Path, stages: int) -> None:
+    """A finished run whose roles were shown evidence of the second environment at so many stages."""
+    cells = [cell_of("short"), cell_of("long")]
+    for stage in range(1, stages + 1):
+        seen = EMPTY.model_copy(update={"stage": stage, "cells": cells})
+        place = root / "stages" / f"{stage:03d}" / "evidence.json"
+        place.parent.mkdir(parents=True)
+        place.write_text(seen.model_dump_json())
+    (root / "result.json").write_text("{}")
+
+
+def cell_of(name: str) -> CellEvidence:
+    return CellEvidence(
+        cell=name,
+        n=4,
+        valid=0.5,
+        optimal=0.5,
+        change=None,
+        top_fault=None,
+        knobs={},
+        outcomes={},
+        mean_first_fault_step=1,
+    )
+
+
+EMPTY = Evidence(
+    stage=1,
+    model_sha256="0",
+    macro_valid=0.5,
+    macro_optimal=0.5,
+    zero_variance_share=None,
+    no_signal=False,
+    cells=[],
+    outcomes={},
+    failures=[],
+    anchor={},
+    history=[],
+)
+
+
+@pytest.mark.parametrize(
+    ("designer", "words"),
+    [
+        ({"name": "schedule", "file": "none.yaml"}, "designer schedule: cannot read none.yaml"),
+        ({"name": "schedule", "file": "bad.yaml"}, "bad.yaml is no valid YAML"),
+        ({"name": "schedule", "file": "list.yaml"}, "list.yaml: the file: "),
+        (
+            {"name": "schedule", "file": "unknown.yaml"},
+            "stage 1: unknown knob 'short.noise'; did you mean 'short.noise_",
+        ),
+        ({"name": "schedule", "file": "high.yaml"}, "stage 1: short.noise_ratio = 2, expected 0..1"),
+        ({"name": "schedule", "file": "few.yaml"}, "few.yaml has entries for 1 stages, and the run may have 3"),
+        ({"name": "schedule"}, "is for the environment 'lake', not for 'parity'"),
+        ({"name": "shuffled", "run": "none"}, "designer shuffled: run: none holds no stages"),
+        ({"name": "shuffled", "run": "working"}, "designer shuffled: run: working is not finished"),
+        ({"name": "shuffled", "run": "short"}, "run: short has 2 designed stages, and this run may have 3"),
+        ("mine.py:Choosy", "designer entrypoint 'mine.py:Choosy': its check says ValueError: not on parity"),
+    ],
+)
+def test_a_designer_that_could_not_do_its_part_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: Path, designer: Any, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schedules = {
+        "bad": "stages: [",
+        "list": "- 1",
+        "unknown": "environment: parity\nstages: [{short.noise: 0.1}, {}, {}]",
+        "high": "environment: parity\nstages: [{short.noise_ratio: 2}, {}, {}]",
+        "few": "environment: parity\nstages: [{short.noise_ratio: 0.3}]",
+    }
+    for name, text in schedules.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    shown(tmp_path / "short", 2)
+    shown(tmp_path / "working", 3)
+    (tmp_path / "working" / "result.json").unlink()
+    (tmp_path / "mine.py").write_text(CHOOSY)
+    given = {"environment": "parity:Parity", "profile": str(profile), "designer": designer}
+    with pytest.raises(SettingsError) as error:
+        prepare(parse_settings(given, "here"))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+CHOOSY = """
+from agents.designers import Designer, proposal
+
+
+class Choosy(Designer):
+    name = "choosy"
+
+    def check(self, environment, config, stages):
+        raise ValueError(f"not on {environment.name}")
+
+    def propose(self, context):
+        return proposal(context, "nothing", [])
+"""
+
+
+@pytest.mark.parametrize("kind", ["schedule", "shuffled", "own"])
+def test_what_a_designer_reads_is_part_of_a_run(tmp_path: Path, profile: Path, kind: str) -> None:
+    steps, other, own = tmp_path / "steps.yaml", tmp_path / "other", tmp_path / "calm.py"
+    steps.write_text("environment: parity\nrepeat_last: true\nstages: [{short.noise_ratio: 0.3}]")
+    shown(other, 3)
+    own.write_text(CHOOSY.replace("raise ValueError", "print"))
+    designer = {
+        "schedule": {"name": "schedule", "file": str(steps)},
+        "shuffled": {"name": "shuffled", "run": str(other)},
+        "own": f"{own}:Choosy",
+    }[kind]
+    settings = parse_settings({"environment": "parity:Parity", "profile": str(profile), "designer": designer}, "here")
+    begun = prepare(settings)
+    with open_run(tmp_path / "run", begun.identity, resume=False):
+        pass
+    with open_run(tmp_path / "run", prepare(settings).identity, resume=True) as run:
+        work = new_work(begun, run, Console(file=io.StringIO()), Clock())
+        assert work.designer().name == get_designer(designer).name
+        steps.write_text(steps.read_text().replace("0.3", "0.4"))
+        evidence = other / "stages" / "002" / "evidence.json"
+        evidence.write_text(evidence.read_text().replace('"stage":2', '"stage":3'))
+        if kind == "own":
+            # A process that has read a source goes on with it; another one sees that it is another.
+            own.write_text(own.read_text() + "# changed\n")
+            assert work.designer().name == "choosy"
+            del sys.modules[f"designer file {own}"], own_source._TEXTS[str(own)]
+        with pytest.raises(SettingsError, match="was changed while the run was at work"):
+            work.designer()
+    changed = prepare(settings).identity
+    with (
+        pytest.raises(SettingsError, match=r"belongs to another configuration: designer_sha256 \(was "),
+        open_run(tmp_path / "run", changed, resume=True),
+    ):
+        pass
 
 
 def test_editable_must_be_a_list() -> None:

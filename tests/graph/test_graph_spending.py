@@ -15,6 +15,7 @@ from graph.rundir import RunDir
 from graph.settings import RunSettings, SettingsError, parse_settings
 from graph.spending import affordable_steps, affords_another, charged, design_tokens
 from graph.state import Pointer, RunState
+from graph.summary import token_table
 from graph.timing import Clock
 from graph.work import Work
 from trainer.spec import ModelRef, StageResult
@@ -81,7 +82,11 @@ def test_notes_and_the_policys_answers_to_tools_are_charged(tmp_path: Path, prof
     calls = [{"tokens": 20}, {"tokens": 30}]
     for file in ("notes/a.json", "proposals/0/notes/b.json", "proposals/0/proposal.json"):
         work.run.write(layout.in_stage(1, file), {"tokens": 4, "tool_calls": calls})
-    assert design_tokens(work.run, 1) == 3 * (4 + 50)
+    # What a take said is in its proposal, what it had called is not.
+    work.run.write(layout.in_stage(1, "proposals/0/takes/0.json"), {"tokens": 2, "tool_calls": calls})
+    work.run.write(layout.in_stage(1, "proposals/0/takes/0.tools.json"), {"tool_calls": calls})
+    assert design_tokens(work.run, 1) == 3 * (4 + 50) + 2 * 50
+    assert token_table(work.run, [])["probes"] == 5 * 50
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,64 @@ def test_the_hash_is_of_what_is_compared_and_not_of_where_it_lies(plan: Path, tm
         assert load_plan(written(elsewhere, **changes)).hash != load_plan(plan).hash
 
 
+def test_the_hash_and_the_files_are_also_of_roles_and_of_what_designers_read(tmp_path: Path) -> None:
+    roles = tmp_path / "mine"
+    (roles / "prompts").mkdir(parents=True)
+    (roles / "safety_critic.yaml").write_text("temperature: 0.5\n")
+    steps = tmp_path / "steps.yaml"
+    steps.write_text("environment: lake\nrepeat_last: true\nstages: [{3x3.hole_ratio: 0.1}]\n")
+    arms = {"a": {"roles": str(roles)}, "b": {"designer": {"name": "schedule", "file": str(steps)}}}
+    path = written(tmp_path / "plan.yaml", arms=arms)
+    before = load_plan(path)
+    assert set(before.files) == {path, roles / "safety_critic.yaml", steps}
+    moved = roles.rename(tmp_path / "moved")
+    arms["a"]["roles"] = str(moved)
+    assert load_plan(written(path, arms=arms)).hash == before.hash
+    (moved / "safety_critic.yaml").write_text("temperature: 0.6\n")
+    other_role = load_plan(path)
+    assert other_role.hash != before.hash
+    steps.write_text(steps.read_text().replace("0.1", "0.2"))
+    assert load_plan(path).hash != other_role.hash
+
+
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        (
+            {"designer": {"name": "schedule", "file": "/no/steps.yaml"}},
+            "arms.a: designer schedule: cannot read /no/steps",
+        ),
+        (
+            {"designer": {"name": "shuffled", "run": "/no/run"}},
+            "arms.a: designer shuffled: run: /no/run holds no stages",
+        ),
+        ({"designer": "/no/mine.py:Mine"}, "arms.a: designer entrypoint '/no/mine.py:Mine': /no/mine.py cannot be"),
+        ({"roles": "/no/roles"}, "arms.a: the roles cannot be used"),
+    ],
+)
+def test_an_arm_whose_files_are_not_there_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: dict[str, Any], words: str
+) -> None:
+    path = written(tmp_path / "plan.yaml", arms={"a": arm, "b": {"designer": "fixed"}})
+    assert main(["--plan", str(path), "--directory", str(tmp_path / "out")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_arm_whose_designer_could_not_do_a_stage_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = tmp_path / "steps.yaml"
+    steps.write_text("environment: lake\nstages: [{}]\n")
+    arms = {"a": {"designer": {"name": "schedule", "file": str(steps)}}, "b": {"designer": "fixed"}}
+    path = written(tmp_path / "plan.yaml", arms=arms)
+    assert main(["--plan", str(path), "--directory", str(tmp_path / "out"), "--dry-run"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "arms.a: designer schedule" in line
+    assert "has entries for 1 stages, and the run may have 2" in line
+
+
 def test_a_plan_extends_another(plan: Path, tmp_path: Path) -> None:
     longer = tmp_path / "longer.yaml"
     longer.write_text(yaml.safe_dump({"extends": plan.name, "name": "longer", "settings": {"token_budget": 5000}}))

@@ -14,10 +14,12 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 from rich.console import Console
 
+from agents.roles import load_roles
 from graph import watch
 from graph.prepare import prepare
 from graph.progress import Stopped
 from graph.report_state import At, standing
+from graph.report_story import STEPS
 from graph.rundir import RunDir
 from graph.session import new_work
 from graph.settings import RunSettings
@@ -120,9 +122,10 @@ def test_drawing_takes_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     monkeypatch.setattr(watch, "write_report", draws)
     still = SimpleNamespace(exists=lambda _: False)
-    page = Page(SimpleNamespace(run=still, environment=None, identity={}))  # type: ignore[arg-type]
+    page = Page(SimpleNamespace(run=still, environment=None, identity={}, roles=load_roles()))  # type: ignore[arg-type]
     page.heard("node", {"node": "train", "stage": 1})
     assert len(drawn) == 1, "a page is there from the start"
+    assert drawn[0].steps == STEPS, "which names the run's own nodes"
     for step in range(8_000):
         now[0] += 0.7
         page.moved("training", step, 8_000, {})

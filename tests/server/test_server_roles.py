@@ -78,7 +78,7 @@ def look(model: Any, log: ToolLog, tmp_path: Path, calls: int) -> list[Any]:
     tools = toolbox(TOOLS, context(tmp_path), log)
     found = consult(model, MESSAGES, tools, log, max_calls=calls, max_new_tokens=64, most_characters=400)
     assert 1 <= found.turns <= calls + 1
-    assert found.tokens > 0
+    assert found.input_tokens > found.output_tokens > 0
     return found.messages
 
 
