@@ -97,8 +97,11 @@ def soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:
     rng = random.Random(seed)
     import_worker()
     import graph.session  # noqa: F401, PLC0415 - once here, for every trial's processes
+    from graph.prepare import prepare  # noqa: PLC0415
 
     (home / "profile.yaml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
+    # It imports the environment and the model's class, which every process of every trial would do again.
+    prepare(RunSettings.model_validate(settings(home)))
     expected = undisturbed(home)
     print(f"undisturbed: {expected.seconds:.1f} s, {len(expected.visits)} nodes", flush=True)
     passed = 0
@@ -146,8 +149,12 @@ def undisturbed(home: Path) -> Undisturbed:
 
 def settings_file(home: Path) -> Path:
     path = home / "settings.yaml"
-    path.write_text(yaml.safe_dump({"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES}))
+    path.write_text(yaml.safe_dump(settings(home)))
     return path
+
+
+def settings(home: Path) -> dict[str, Any]:
+    return {"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES}
 
 
 def trial(  # noqa: PLR0917
@@ -186,15 +193,13 @@ def start(root: Path, home: Path, *, resume: bool, kind: Kind | None = None, vis
         from graph.prepare import prepare  # noqa: PLC0415
         from graph.session import run_session  # noqa: PLC0415
 
-        settings = RunSettings.model_validate({"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES})
         means: dict[str, Any] = {"launcher": ForkLauncher(_GRACE_SECONDS)}
         if kind is not None and visit is not None:
             means["reporter"] = striking_reporter(kind, visit.number)
         console = Console(file=sys.stdout, width=200)
         try:
-            return run_session(
-                prepare(settings), root, console, resume=resume, word=None, started=time.monotonic(), **means
-            )
+            prepared = prepare(RunSettings.model_validate(settings(home)))
+            return run_session(prepared, root, console, resume=resume, word=None, started=time.monotonic(), **means)
         except SettingsError as error:
             print(f"error: {error}", flush=True)
             return Exit.BAD_INPUT

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +26,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from agents.schemas import GateFinding, GateReport
-from graph import approval, asking, build, run
+from graph import approval, asking, build, drive, run
 from graph.approval import Word, read_proposal, read_word
 from graph.exits import Exit
 from graph.prepare import prepare
@@ -34,6 +36,7 @@ from graph.settings import RunSettings, SettingsError
 from graph.state import RunState
 from graph.timing import Clock
 from graph.work import Work
+from trainer.forking import fork
 
 MINE = {"changes": [{"path": "short.data_ratio", "op": "up", "value": None}], "rationale": "mine", "predicted": {}}
 CONFIG = ParityConfig().model_dump(mode="json")
@@ -251,6 +254,44 @@ def test_a_word_that_is_no_file_is_refused_before_the_run(
     assert code == Exit.BAD_INPUT
     assert "sure: expected yes, no or a file with a proposal" in capsys.readouterr().err
     assert not root.exists()
+
+
+def test_a_run_killed_right_after_the_word_does_not_ask_again(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word is in its file and in no checkpoint yet: it holds, and a second one says something else in vain."""
+
+    def course(*_: Any) -> Any:
+        part: Any = StateGraph(RunState)
+        part.add_node("gates", lambda _: proposed(work, 0))
+        part.add_node("approval", lambda state: approval.approval(state, work))
+        part.add_edge(START, "gates")
+        part.add_edge("gates", "approval")
+        part.add_edge("approval", END)
+        return part
+
+    def driven(word: bool | None = None) -> RunState:
+        return asyncio.run(drive.drive(work, word, lambda: None))
+
+    def killed() -> int:
+        def strikes(kind: str, **_: Any) -> None:
+            if kind == "answered":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(work.reporter, "event", strikes)
+        driven(word=True)
+        return 0
+
+    monkeypatch.setattr(drive, "build", course)
+    with pytest.raises(drive.Waiting):
+        driven()
+    process, deadline = fork(killed, tmp_path / "log"), time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() == -signal.SIGKILL, (tmp_path / "log").read_text()
+    with pytest.raises(SettingsError, match=r"no proposal of .* waits"):
+        driven(word=False)
+    assert driven()["why"] == "approved by a person"
 
 
 @pytest.mark.loop

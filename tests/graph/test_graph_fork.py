@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -9,13 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from loops import finish, outcome, start
+from rich.console import Console
 
 from graph import run
+from graph.branches import leave_branch
+from graph.build import build
 from graph.exits import Exit
 from graph.fork import fork, forked_state, state_at, take_over
+from graph.prepare import prepare
 from graph.rundir import RunDir, stored_identity
-from graph.settings import SettingsError
+from graph.session import new_work
+from graph.settings import SettingsError, load_settings
+from graph.timing import Clock
 from trainer.files import hash_file
 
 POINTER = {"stage": -1, "path": "/start", "sha256": "0", "anchor": 0.5}
@@ -186,6 +194,37 @@ def test_flags_that_make_no_fork(
 def contents(root: Path) -> dict[str, str]:
     """Every file by its hash."""
     return {str(path.relative_to(root)): hash_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.loop
+async def test_a_thread_of_a_fork_begins_where_it_parted_and_goes_back_no_further(
+    straight: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever begins it, the command line or a new thread of Studio: what it took over is another designer's."""
+    config, parent = straight
+    monkeypatch.chdir(config.parent)
+    prepared = prepare(load_settings(config, {"designer": "fixed"}))
+    child = RunDir(tmp_path / "child")
+    fork(parent, 1, child.root, prepared.identity)
+    inherited = contents(child.root / "stages")
+    work = new_work(prepared, child, Console(file=io.StringIO()), Clock())
+    graph = build(work.roles, work).compile(checkpointer=InMemorySaver(), interrupt_before=["failure_analyst"])
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    await graph.ainvoke({}, thread)
+    state = await graph.aget_state(thread)
+    assert (state.next, state.values["stage"]) == (("failure_analyst",), 1)
+    assert state.values["current"] == RunDir(parent).read("stages/000/decision.json")["current"]
+    nodes = [event["node"] for event in child.events() if event["event"] == "node"]
+    assert nodes == ["baseline", "evidence"]
+    # Taken back to its very beginning it begins at the same place.
+    child.write("stages/001/plan.json", {})
+    beginning = [one async for one in graph.aget_state_history(thread)][-1]
+    back = await graph.aget_state(await graph.aupdate_state(beginning.config, {"why": "again"}, as_node="__start__"))
+    await leave_branch(work, graph, back)
+    assert contents(child.root / "stages") == inherited | {
+        "001/evidence.json": hash_file(child.path("stages/001/evidence.json"))
+    }
+    assert child.read("branches/1/stages/001/plan.json") == {}
 
 
 @pytest.mark.loop

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from loops import LOOSE, finish, outcome, settings_text, start, wait_for, workers
+from loops import LOOSE, finish, kill, outcome, settings_text, start, wait_for, workers
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graph.rundir import RunDir
@@ -90,8 +90,7 @@ def test_kill_and_resume(straight: tuple[Path, Path], tmp_path: Path, node: str,
         metrics = root / f"stages/{stage:03d}/attempt-1/metrics.jsonl"
         while not metrics.exists() and process.poll() is None:
             time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    kill(process)
     if with_worker:
         for pid in workers(root):
             os.killpg(pid, signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from processes import lives
 
 from graph.rundir import RunDir
 
@@ -34,10 +36,10 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, **nowhere, "NO_PROXY": "127.0.0.1,localhost", "PYTHONPATH": path, "COLUMNS": "200", **changes}
 
 
-def start(cwd: Path, *arguments: object, **changes: str) -> subprocess.Popen[str]:
-    """``python -m graph.run`` in a process group of its own, outside the source tree."""
+def start(cwd: Path, *arguments: object, module: str = "graph.run", **changes: str) -> subprocess.Popen[str]:
+    """A command of ours in a process group of its own, outside the source tree."""
     return subprocess.Popen(
-        [sys.executable, "-m", "graph.run", *(str(argument) for argument in arguments)],
+        [sys.executable, "-m", module, *(str(argument) for argument in arguments)],
         cwd=cwd,
         env=environment(**changes),
         stdout=subprocess.PIPE,
@@ -58,26 +60,30 @@ def finish(process: subprocess.Popen[str], code: int = 0) -> str:
     return output
 
 
+def until(seen: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for it, as long as the process that is to bring it about lives."""
+    deadline = time.monotonic() + PATIENCE
+    while not seen():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
 def wait_for(root: Path, process: subprocess.Popen[str], seen: Callable[[dict[str, Any]], bool]) -> None:
     """Until an event of the run fits."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if any(seen(event) for event in RunDir(root).events()):
-            return
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
-    raise AssertionError("the event never came")
+    until(lambda: any(seen(event) for event in RunDir(root).events()), process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """kill -9 for the whole group; what is in a session of its own, as a worker is, outlives it."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def workers(root: Path) -> list[int]:
     """Training processes that still live."""
-    found = []
-    for record in root.glob("stages/*/attempt-*/worker.json"):
-        pid = json.loads(record.read_text())["pid"]
-        state = Path(f"/proc/{pid}/stat")
-        if state.exists() and state.read_text().rpartition(")")[2].split()[0] not in "ZX":
-            found.append(pid)
-    return found
+    found = [json.loads(record.read_text())["pid"] for record in root.glob("stages/*/attempt-*/worker.json")]
+    return [pid for pid in found if lives(pid)]
 
 
 def outcome(root: Path) -> dict[str, Any]:
