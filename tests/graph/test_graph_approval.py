@@ -295,18 +295,19 @@ def test_a_run_killed_right_after_the_word_does_not_ask_again(
 
 
 @pytest.mark.loop
-def test_a_run_on_a_terminal_asks_there(tmp_path: Path, profile: Path) -> None:
+def test_a_run_on_a_terminal_asks_there(straight: tuple[Path, Path], tmp_path: Path) -> None:
     """Through a real pseudo-terminal: the run trains on what came out of the editor, and does not end with code 3."""
-    data = {"environment": "parity:Parity", "profile": str(profile), "stages": 1, "designer": "fixed", "gates": LOOSE}
+    _, parent = straight
     config = tmp_path / "settings.yaml"
-    config.write_text(yaml.safe_dump(data | {"approval": "always"}))
+    config.write_text(yaml.safe_dump({"designer": "fixed", "gates": LOOSE, "approval": "always"}))
+    fork = ["--fork-from", str(parent), "--at-stage", "1", "--config", str(config)]
     editor = tmp_path / "editor"
     change = '[{"path": "short.noise_ratio", "op": "set", "value": 0.3}]'
     editor.write_text(f'#!/bin/sh\necho \'{{"changes": {change}, "rationale": "by hand"}}\' > "$1"\n')
     editor.chmod(0o755)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "graph.run", "--config", str(config), "--run-dir", str(tmp_path / "run")],
+        [sys.executable, "-m", "graph.run", *fork, "--run-dir", str(tmp_path / "run")],
         cwd=tmp_path,
         env=environment(EDITOR=str(editor)),
         stdin=theirs,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from langgraph.checkpoint.memory import InMemorySaver
 from loops import finish, outcome, start
 from rich.console import Console
@@ -236,9 +237,16 @@ def test_two_continuations_of_one_checkpoint(straight: tuple[Path, Path], tmp_pa
     given = ("--fork-from", parent, "--at-stage", 1, "--run-dir")
     finish(start(tmp_path, *given, same))
     assert outcome(same) == outcome(parent)
-    finish(start(tmp_path, *given, other, "--designer", "json_garbage"))
-    assert RunDir(other).read("stages/001/plan.json")["source"] == "reused"
+    config = tmp_path / "settings.yaml"
+    config.write_text(yaml.safe_dump({"designer": "json_garbage", "benchmark": True}))
+    finish(start(tmp_path, *given, other, "--config", config))
     assert outcome(other)["000"] == outcome(parent)["000"]
+    # Garbage never stops a run: the gates turn it away, and the last configuration is trained on again.
+    found = RunDir(other)
+    assert found.read("stages/001/plan.json")["source"] == "reused"
+    assert [one["gate"] for one in found.read("stages/001/gates.json")["findings"] if not one["passed"]] == ["G1"]
+    assert found.read("stages/001/config.json") == found.read("stages/000/config.json")
+    assert found.read("result.json")["benchmark"][0]["cells"] == ["short", "long"]
     weights = [path for path in (other / "stages/000/model").iterdir() if path.suffix == ".safetensors"]
     assert weights
     assert all(path.samefile(parent / path.relative_to(other)) for path in weights)

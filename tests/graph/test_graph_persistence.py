@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
-from loops import environment, finish, kill, outcome, start, wait_for, workers
+from loops import environment, finish, kill, outcome, set_back, start, wait_for, workers
 from postgres import postgres
 from pydantic import BaseModel
 from rich.console import Console
@@ -107,9 +107,10 @@ def largest_in_postgres(url: str) -> int:
 @pytest.mark.loop
 def test_a_whole_run_keeps_its_state_in_postgres(server: str, straight: tuple[Path, Path], tmp_path: Path) -> None:
     """The server comes back, the run comes to the same, and another server's address is no other configuration."""
-    config, undisturbed = straight
+    _, undisturbed = straight
     root = tmp_path / "run"
-    given = start(tmp_path, "--config", config, "--run-dir", root, "--checkpoints", server)
+    fork = ("--fork-from", undisturbed, "--at-stage", 1)
+    given = start(tmp_path, *fork, "--run-dir", root, "--checkpoints", server)
     wait_for(root, given, lambda event: event.get("node") == "safety_critic")
     kill(given)
     nobody = "postgresql://envwright@127.0.0.1:1/postgres"
@@ -207,9 +208,10 @@ def test_a_state_of_another_version_is_refused(
 
 @pytest.mark.loop
 def test_a_run_killed_while_training_goes_on_from_its_files_alone(straight: tuple[Path, Path], tmp_path: Path) -> None:
-    config, undisturbed = straight
+    _, undisturbed = straight
     root = tmp_path / "run"
-    process = start(tmp_path, "--config", config, "--run-dir", root)
+    set_back(undisturbed, root, "evidence", 1)
+    process = start(tmp_path, "--resume", "--run-dir", root)
     wait_for(root, process, lambda event: event.get("node") == "train" and event["stage"] == 1)
     kill(process)
     for path in root.glob("graph.sqlite*"):

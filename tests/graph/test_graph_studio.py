@@ -205,9 +205,12 @@ def cancel_while_training(server: Served, thread: str, root: Path, given: dict[s
 
 
 @pytest.mark.loop
-def test_what_the_command_line_began_goes_on_in_studio(tmp_path: Path, settings: Path) -> None:
-    root = tmp_path / "run"
-    begun = command_line(tmp_path, "--config", settings, "--run-dir", root)
+def test_what_the_command_line_began_goes_on_in_studio(straight: tuple[Path, Path], tmp_path: Path) -> None:
+    """Also with a thread of a fork, which does not lead through what the fork took over."""
+    root, config = tmp_path / "run", tmp_path / "settings.yaml"
+    config.write_text(yaml.safe_dump({"designer": "fixed", "gates": LOOSE, "approval": "always"}))
+    fork = ("--fork-from", straight[1], "--at-stage", 1)
+    begun = command_line(tmp_path, *fork, "--config", config, "--run-dir", root)
     assert begun.returncode == Exit.WAITING, begun.stdout + begun.stderr
     (tmp_path / "agents.py").write_text("raise SystemExit('a file of this name hid the package')")
     with served(tmp_path, root) as server:
@@ -216,6 +219,8 @@ def test_what_the_command_line_began_goes_on_in_studio(tmp_path: Path, settings:
         question = waits(state)
         assert question["proposal"] == RunDir(root).read("stages/001/proposals/0/proposal.json")["parsed"]
         assert len(server.client.threads.get_history(thread["thread_id"], limit=50)) > 5
+        mine = server.client.threads.create()["thread_id"]
+        assert nodes_of(streamed(server, mine, input={})) == ["baseline", *DESIGNED, "__interrupt__"]
         run = server.client.runs.create(thread["thread_id"], "envwright", command={"resume": True})
         until(lambda: workers(root))
         server.stop(signal.SIGKILL)

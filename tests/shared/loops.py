@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import yaml
 from processes import lives
 
-from graph.rundir import RunDir
+from graph.rundir import EVENTS_FILE, RunDir
 
 SHARED = Path(__file__).parent
 PATIENCE = 600
@@ -52,6 +53,28 @@ def start(cwd: Path, *arguments: object, module: str = "graph.run", **changes: s
 def settings_text(profile: Path, **changes: Any) -> str:
     data = {"environment": "parity:Parity", "profile": str(profile), "stages": 1}
     return yaml.safe_dump(data | changes)
+
+
+def set_back(finished: Path, root: Path, node: str, stage: int) -> None:
+    """A copy of a finished run as a kill before a node of a stage would have left it, without its database.
+
+    What lies before is as it was made, so that a test of what follows need not make it once more. ``node`` is a stage's
+    first, evidence, or one after its training: evaluate or report.
+    """
+    shutil.copytree(finished, root)
+    gone = ["graph.sqlite*", "result.json", "report", "tensorboard/run"]
+    if node == "report":
+        gone.append("stages/*/eval/test.*")
+    elif node == "evaluate":
+        gone += [f"stages/{stage:03d}/{name}" for name in ("decision.json", "eval")]
+    else:
+        gone += [f"stages/{stage:03d}", f"tensorboard/stage-{stage:03d}"]
+    for path in [path for name in gone for path in root.glob(name)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run = RunDir(root)
+    events = run.events()
+    first = next(n for n, event in enumerate(events) if (event.get("node"), event.get("stage")) == (node, stage))
+    run.path(EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events[:first]))
 
 
 def finish(process: subprocess.Popen[str], code: int = 0) -> str:
