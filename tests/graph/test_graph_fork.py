@@ -207,7 +207,7 @@ async def test_a_thread_of_a_fork_begins_where_it_parted_and_goes_back_no_furthe
     prepared = prepare(load_settings(config, {"designer": "fixed"}))
     child = RunDir(tmp_path / "child")
     fork(parent, 1, child.root, prepared.identity)
-    inherited = contents(child.root / "stages")
+    inherited = contents(child.path("stages/000"))
     work = new_work(prepared, child, Console(file=io.StringIO()), Clock())
     graph = build(work.roles, work).compile(checkpointer=InMemorySaver(), interrupt_before=["failure_analyst"])
     thread: Any = {"configurable": {"thread_id": "1"}}
@@ -217,15 +217,13 @@ async def test_a_thread_of_a_fork_begins_where_it_parted_and_goes_back_no_furthe
     assert state.values["current"] == RunDir(parent).read("stages/000/decision.json")["current"]
     nodes = [event["node"] for event in child.events() if event["event"] == "node"]
     assert nodes == ["baseline", "evidence"]
-    # Taken back to its very beginning it begins at the same place.
-    child.write("stages/001/plan.json", {})
-    beginning = [one async for one in graph.aget_state_history(thread)][-1]
-    back = await graph.aget_state(await graph.aupdate_state(beginning.config, {"why": "again"}, as_node="__start__"))
-    await leave_branch(work, graph, back)
-    assert contents(child.root / "stages") == inherited | {
-        "001/evidence.json": hash_file(child.path("stages/001/evidence.json"))
-    }
-    assert child.read("branches/1/stages/001/plan.json") == {}
+    # Taken back to its very beginning it leaves what it made itself, and nothing else.
+    child.write("stages/001/decision.json", {})
+    [beginning] = [one async for one in graph.aget_state_history(thread) if one.next == ("baseline",)]
+    await leave_branch(work, graph, beginning)
+    assert contents(child.path("stages/000")) == inherited
+    assert not child.exists("stages/001/decision.json")
+    assert child.read("branches/1/stages/001/decision.json") == {}
 
 
 @pytest.mark.loop

@@ -76,7 +76,10 @@ def begins(root: Path) -> Callable[[], object]:
 
 
 def answers(root: Path) -> Callable[[], object]:
-    return lambda: RunDir(root).write("stages/001/proposals/0/approval.json", {"approved": True})
+    def write() -> None:
+        RunDir(root).write("stages/001/proposals/0/approval.json", {"approved": True})
+
+    return write
 
 
 FORK = ["--fork-from", "old", "--at-stage", "1", "--config", "changes.yaml"]
