@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
@@ -65,36 +64,30 @@ def waiting(work: Work, monkeypatch: pytest.MonkeyPatch) -> Work:
     return work
 
 
-def test_langgraph_itself_would_let_a_loop_turn_ten_thousand_times() -> None:
-    """Its default, which counts nothing of ours; see `graph.build.recursion_limit`."""
-    limits: list[int] = []
-
-    def node(_: RunState, config: RunnableConfig) -> RunState:
-        limits.append(config["recursion_limit"])
-        return RunState(stage=1)
-
-    graph: StateGraph[RunState] = StateGraph(RunState)
-    graph.add_node("node", node)
-    graph.add_edge(START, "node")
-    graph.compile().invoke(RunState())
-    assert limits == [10007]
-
-
-def test_a_loop_that_escapes_its_counter_ends(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[int] = []
+def endless(turns: list[int]) -> StateGraph[RunState]:
+    """A designer that is sent back and counts nothing."""
 
     def node(_: RunState) -> RunState:
         turns.append(1)
         return RunState(review="revise")
 
-    def endless(*_: Any) -> StateGraph[RunState]:
-        graph: StateGraph[RunState] = StateGraph(RunState)
-        graph.add_node("config_designer", node)
-        graph.add_edge(START, "config_designer")
-        graph.add_edge("config_designer", "config_designer")
-        return graph
+    graph: StateGraph[RunState] = StateGraph(RunState)
+    graph.add_node("config_designer", node)
+    graph.add_edge(START, "config_designer")
+    graph.add_edge("config_designer", "config_designer")
+    return graph
 
-    monkeypatch.setattr(drive, "build", endless)
+
+def test_langgraph_itself_would_let_a_loop_turn_ten_thousand_times() -> None:
+    turns: list[int] = []
+    with pytest.raises(GraphRecursionError):
+        endless(turns).compile().invoke(RunState())
+    assert len(turns) == 10007
+
+
+def test_a_loop_that_escapes_its_counter_ends(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    monkeypatch.setattr(drive, "build", lambda *_: endless(turns))
     with pytest.raises(GraphRecursionError):
         driven(work)
     assert len(turns) == build.recursion_limit(work.settings.stages, work.settings.max_revisions)
