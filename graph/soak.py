@@ -42,7 +42,7 @@ from graph.strikes import (
     workers,
 )
 from trainer.attempts import attempts
-from trainer.disturb import TinyDisk
+from trainer.disturb import TinyDisk, send
 from trainer.forking import Forked, ForkLauncher, fork, import_worker
 from trainer.metrics import read_attempt
 from trainer.soak_command import SoakError, soak_command
@@ -65,7 +65,7 @@ PROFILE = {
     "probe": {"tasks": 8, "samples": 2},
     "tracking": [],
 }
-MOST_ATTEMPTS: dict[Kind, int] = {"kill with worker": 2, "terminate": 2, "full disk": 3}
+MOST_ATTEMPTS: dict[Kind, int] = {"kill with worker": 2, "terminate": 2, "full disk": 3, "read-only disk": 2}
 """How many may train a stage: one, for a run that is killed leaves its worker at work, unless that was struck too."""
 GATES = {
     "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
@@ -230,12 +230,8 @@ def race(root: Path, home: Path) -> list[int]:
 
 def on_read_only(root: Path, home: Path) -> int:
     """A resumption on a disk that cannot be written is refused in one line and leaves no trace. Raises SoakError."""
-    for pid in workers(root):
-        os.kill(pid, signal.SIGKILL)
-    while workers(root):
-        time.sleep(0.02)
+    make_read_only(root)
     before = sorted((str(path), path.stat().st_mtime_ns) for path in root.rglob("*"))
-    remount(root.parent, "ro")
     try:
         code = wait(start(root, home, resume=True))
     finally:
@@ -247,8 +243,28 @@ def on_read_only(root: Path, home: Path) -> int:
     return code
 
 
+def make_read_only(root: Path) -> None:
+    """The disk of a run whose workers are ended; one that has just begun is not on record yet, and is waited for.
+
+    Raises SoakError if something goes on writing.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        for pid in workers(root):
+            send(pid, signal.SIGKILL)
+        try:
+            return remount(root.parent, "ro")
+        except SoakError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def remount(place: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True, capture_output=True, text=True)
+    """Raises SoakError if the disk is busy."""
+    done = subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SoakError(f"{place} cannot be mounted {how}: {' '.join(done.stderr.split())}")
 
 
 def check(root: Path, home: Path, kind: Kind, expected: Undisturbed) -> None:
