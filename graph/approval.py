@@ -5,6 +5,7 @@ A person can overrule the critic, and no gate: what failed one is asked about ag
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from agents.changes import describe_changes
 from agents.schemas import MOST_CHANGES, Change, Cost, Frozen, GateReport, Proposal
 from envsim.documents import DocumentError, read_yaml
 from graph import layout, words
+from graph.rundir import RunDir
 from graph.settings import SettingsError
 from graph.state import PERSON, RunState
 from graph.work import Work
@@ -82,7 +84,7 @@ def approval(state: RunState, work: Work) -> RunState:
         return RunState(review="approve", why="written by a person")
     if not own and not (passed and asks_person(work, state)):
         return RunState()
-    file = layout.in_round(stage, revision, "approval.json")
+    file = layout.in_round(stage, revision, layout.APPROVAL)
     given = work.run.read_if_whole(file)
     if given is None:
         word = interrupt(question(work, state), response_schema=Word).root
@@ -100,6 +102,11 @@ def approval(state: RunState, work: Work) -> RunState:
         return RunState(review="approve", why="approved by a person")
     why = "approved by a person, but a gate failed" if given.get("stopped_by_gate") else "rejected by a person"
     return RunState(review="reject", why=why)
+
+
+def answered(run: RunDir, asked: Mapping[str, Any]) -> bool:
+    """Whether the word on what was asked is in its file: a run that was killed right after it does not ask again."""
+    return run.read_if_whole(layout.in_round(asked["stage"], asked["revision"], layout.APPROVAL)) is not None
 
 
 def asks_person(work: Work, state: RunState) -> bool:

@@ -16,6 +16,7 @@ from langgraph.types import StateSnapshot
 
 from graph import layout
 from graph.build import Graph
+from graph.fork import forked_state
 from graph.rundir import RunDir
 from graph.work import Work
 
@@ -37,6 +38,10 @@ def _leave(work: Work, point: StateSnapshot) -> None:
     # Before the first node had ended there is no stage; what that node makes is the same on every course.
     stage, revision = int(point.values.get("stage", 0)), int(point.values.get("revision", 0))
     node = point.next[0] if point.next else "report"
+    begun = forked_state(work.run)
+    if begun is not None and stage < begun["stage"]:
+        # What a fork took over was made by another run, and stays.
+        stage, revision, node = begun["stage"], 0, "evidence"
     moved = set_aside(work.run, stage, revision, node)
     if moved:
         place = "/".join(moved[0].split("/")[:2])
@@ -119,5 +124,5 @@ def beyond(run: RunDir, stage: int, revision: int, node: str) -> Iterator[str]:
     for path in sorted(own.glob("proposals/[0-9]*")):
         if int(path.name) > revision:
             yield run.name(path)
-        elif int(path.name) == revision and (path / "approval.json").exists():
-            yield run.name(path / "approval.json")
+        elif int(path.name) == revision and (path / layout.APPROVAL).exists():
+            yield run.name(path / layout.APPROVAL)

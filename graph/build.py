@@ -2,7 +2,7 @@
 
 With the shipped roles: START -> baseline -> settle -> dataset -> train -> evaluate -> accept_or_roll_back
       -> [evidence -> analyst -> designer -> gates -> critic -> (designer | approval) -> settle -> trainer -> dataset..]
-      -> report -> END.
+      -> report -> END. A fork goes from baseline straight to the evidence of its first stage of its own.
 """
 
 from __future__ import annotations
@@ -80,13 +80,18 @@ def build(roles: Mapping[str, RoleSpec], work: Work) -> StateGraph[RunState, Run
     graph.add_conditional_edges("approval", after_approval, {"edited": "gates", "go on": following["approval"]})
     graph.add_conditional_edges(critic, after_critic, {"revise": designer, "go on": following[critic]})
     graph.add_conditional_edges("settle", after_settle, {"designed": following["settle"], "initial": "dataset"})
-    chain(graph, [START, "baseline", "settle"])
+    chain(graph, [START, "baseline"])
+    graph.add_conditional_edges("baseline", after_baseline, {"a run": "settle", "a fork": "evidence"})
     chain(graph, ["dataset", "train", "evaluate", "accept_or_roll_back"])
     chain(graph, ["report", END])
     graph.add_conditional_edges(
         "accept_or_roll_back", lambda state: after_stage(state, work), {"next stage": "evidence", "done": "report"}
     )
     return graph
+
+
+def after_baseline(state: RunState) -> str:
+    return "a fork" if state["stage"] > 0 else "a run"
 
 
 def after_critic(state: RunState) -> str:

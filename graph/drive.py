@@ -17,10 +17,10 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot
 
 from graph import layout
+from graph.approval import answered
 from graph.branches import leave_branch
 from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
-from graph.fork import forked_state
 from graph.progress import Stopped
 from graph.settings import SettingsError
 from graph.state import RunState
@@ -57,7 +57,8 @@ async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> Run
         graph: Graph = watched(build(work.roles, work).compile(checkpointer=saver, name="envwright"), work)
         snapshot = await graph.aget_state(config)
         check_version(snapshot.values, url or str(work.run.path(layout.DATABASE)))
-        pending = [question for task in snapshot.tasks for question in task.interrupts]
+        asked = [question for task in snapshot.tasks for question in task.interrupts]
+        pending = [question for question in asked if not answered(work.run, question.value)]
         if word is not None and not pending:
             raise word_on_nothing(work, word)
         begin()
@@ -103,8 +104,8 @@ def sound_thread(work: Work, word: Said | None) -> str:
 async def where_to_go_on(work: Work, graph: Graph, snapshot: StateSnapshot) -> RunState | None:
     """None goes on after the last checkpoint; an empty state begins at the start, over the files that are there.
 
-    A fork begins at its first stage of its own. A thread that was taken back to an earlier checkpoint goes on from
-    there, and what it had made beyond lies aside by then.
+    A thread that was taken back to an earlier checkpoint goes on from there, and what it had made beyond lies aside by
+    then.
     """
     await leave_branch(work, graph, snapshot)
     if snapshot.next:
@@ -114,11 +115,7 @@ async def where_to_go_on(work: Work, graph: Graph, snapshot: StateSnapshot) -> R
             return None
         told = f"{layout.RESULT} is missing or damaged; it is made again from the other files"
         work.reporter.line(told, style="yellow")
-    begun = forked_state(work.run)
-    if begun is None:
-        return RunState()
-    await graph.aupdate_state(snapshot.config, begun, as_node="accept_or_roll_back")
-    return None
+    return RunState()
 
 
 def with_signals(work: Work, control: RunControl) -> None:

@@ -12,6 +12,8 @@ FORKS = "forks.jsonl"
 """In the run that it was forked from: one line a fork."""
 RESULT = "result.json"
 """What the run came to, on the sealed test set."""
+APPROVAL = "approval.json"
+"""Of a round: a person's word on its proposal."""
 NO_SIGNAL = "no_signal.json"
 """In a stage that could teach nothing, in place of the worker's result."""
 

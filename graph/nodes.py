@@ -18,6 +18,7 @@ from graph import layout, words
 from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
 from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
+from graph.fork import forked_state
 from graph.prepare import initial_config
 from graph.progress import Stopped
 from graph.report import write_report
@@ -46,7 +47,10 @@ SHOWN_FIGURES = ("reward", "valid", "success", "progress")
 
 
 def baseline(_: RunState, work: Work) -> RunState:
-    """The starting checkpoint on anchor, validation and test: what every later claim is compared with."""
+    """The starting checkpoint on anchor, validation and test: what every later claim is compared with.
+
+    From here a run comes to stage 000, and a fork to its first stage of its own, whatever began its thread.
+    """
     work.reporter.heading("start: the checkpoint before any training")
     start = start_pointer(work, 0.0)
     reports = {name: work.evaluate(start, name) for name in ("anchor", "validation", *sealed_sets(work))}
@@ -55,7 +59,7 @@ def baseline(_: RunState, work: Work) -> RunState:
     start = start_pointer(work, reports["anchor"].macro_valid)
     initial = "initial_config.json"
     work.run.write(initial, initial_config(work.settings, work.environment).model_dump(mode="json"))
-    return RunState(
+    return forked_state(work.run) or RunState(
         schema_version=STATE_VERSION,
         stage=0,
         revision=0,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from graph import layout
 from graph.exits import Exit
 from graph.rundir import RUN_FILE
 from trainer.launch.contract import Launcher, LaunchError, Resources, Task
@@ -54,9 +55,10 @@ def carry(place: Launcher, run_dir: Path, arguments: Sequence[str], resources: R
     log.parent.mkdir(parents=True, exist_ok=True)
     shown = log.stat().st_size if log.exists() else 0
     losses, lost_at = 0, 0.0
+    before = words(run_dir)
     while True:
-        again = losses > 0 and (run_dir / RUN_FILE).exists() and "--resume" not in arguments
-        given = ["--resume", *without_fork(arguments)] if again else arguments
+        begun = losses > 0 and (run_dir / RUN_FILE).exists()
+        given = to_go_on(arguments, answered=words(run_dir) != before) if begun else arguments
         line = ("-P", "-m", "graph.run", "--run-dir", str(run_dir), *given)
         task = Task(name=f"run {run_dir.name}", arguments=line, log=log, resources=resources)
         job = place.start(task)
@@ -78,12 +80,25 @@ def carry(place: Launcher, run_dir: Path, arguments: Sequence[str], resources: R
             losses, lost_at = losses + 1, time.monotonic()
 
 
-def without_fork(arguments: Sequence[str]) -> list[str]:
-    """What is left to say once the fork has begun: it is begun once."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--fork-from", "--at-stage"):
-        parser.add_argument(flag)
-    return parser.parse_known_args(list(arguments))[1]
+def words(run_dir: Path) -> set[Path]:
+    """Where the run has a person's word."""
+    return set(run_dir.glob(f"stages/*/proposals/*/{layout.APPROVAL}"))
+
+
+def to_go_on(arguments: Sequence[str], *, answered: bool) -> list[str]:
+    """What to say to a run that was lost with these arguments.
+
+    One that they began has all of them in its ``run.yaml``. A word that they give is given once: where it has been
+    taken there is nothing to give it on, or another proposal that nobody has seen.
+    """
+    flags = argparse.ArgumentParser(add_help=False)
+    flags.add_argument("--resume", action="store_true")
+    flags.add_argument("--approve", nargs="?")
+    flags.add_argument("--reject", action="store_true")
+    options, rest = flags.parse_known_args(list(arguments))
+    if not options.resume:
+        return ["--resume"]
+    return ["--resume", *rest] if answered else list(arguments)
 
 
 def show(log: Path, position: int) -> int:

@@ -3,9 +3,9 @@
 Each trial runs the whole loop (the embedded model on the lake, one designed stage) in a directory of its own and is hit
 once: SIGKILL before, after and inside every node in turn, with and without its training process; SIGTERM; two processes
 that resume it at once; a database lost or torn; a full disk; a disk that has become read-only. The run is then resumed
-until it is done. A trial passes if every file says what an undisturbed run's says, no stage was trained again that need
-not be, no process is left, and running it once more changes nothing. What failed keeps its directory. Exit codes: 0 all
-passed, 1 not.
+once, and must be done. A trial passes if every file says what an undisturbed run's says, no stage was trained again
+that need not be, no process is left, and running it once more changes nothing. What failed keeps its directory. Exit
+codes: 0 all passed, 1 not.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from graph.strikes import (
     workers,
 )
 from trainer.attempts import attempts
-from trainer.disturb import TinyDisk
+from trainer.disturb import TinyDisk, send
 from trainer.forking import Forked, ForkLauncher, fork, import_worker
 from trainer.metrics import read_attempt
 from trainer.soak_command import SoakError, soak_command
 
 _PATIENCE_SECONDS = 600.0
-_RESTARTS = 4
+_TRIES = 4
 _DISK_MEGABYTES = 200
 _GRACE_SECONDS = 5.0
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -65,7 +65,7 @@ PROFILE = {
     "probe": {"tasks": 8, "samples": 2},
     "tracking": [],
 }
-MOST_ATTEMPTS: dict[Kind, int] = {"kill with worker": 2, "terminate": 2, "full disk": 3}
+MOST_ATTEMPTS: dict[Kind, int] = {"kill with worker": 2, "terminate": 2, "full disk": 3, "read-only disk": 2}
 """How many may train a stage: one, for a run that is killed leaves its worker at work, unless that was struck too."""
 GATES = {
     "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
@@ -97,8 +97,11 @@ def soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:
     rng = random.Random(seed)
     import_worker()
     import graph.session  # noqa: F401, PLC0415 - once here, for every trial's processes
+    from graph.prepare import prepare  # noqa: PLC0415
 
     (home / "profile.yaml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
+    # It imports the environment and the model's class, which every process of every trial would do again.
+    prepare(RunSettings.model_validate(settings(home)))
     expected = undisturbed(home)
     print(f"undisturbed: {expected.seconds:.1f} s, {len(expected.visits)} nodes", flush=True)
     passed = 0
@@ -146,35 +149,58 @@ def undisturbed(home: Path) -> Undisturbed:
 
 def settings_file(home: Path) -> Path:
     path = home / "settings.yaml"
-    path.write_text(yaml.safe_dump({"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES}))
+    path.write_text(yaml.safe_dump(settings(home)))
     return path
+
+
+def settings(home: Path) -> dict[str, Any]:
+    return {"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES}
 
 
 def trial(  # noqa: PLR0917
     kind: Kind, visit: Visit, moment: float, root: Path, home: Path, disk: TinyDisk | None
 ) -> str:
-    """Strike the run at its visit and resume it until it is done; says how its processes ended. Raises SoakError."""
-    process = start(root, home, resume=False, kind=kind, visit=visit)
-    if kind not in SELF and await_moment(process, root, visit, moment * visit.seconds):
-        if kind == "full disk" and disk is not None:
-            while process.poll() is None:
-                disk.fill()
-                time.sleep(0.01)
-            disk.free()
-        else:
-            strike(kind, process, root)
-    ends = [wait(process)]
+    """Strike the run at its visit and resume it, once; says how its processes ended. Raises SoakError."""
+    ends = [struck(kind, visit, moment * visit.seconds, root, home, disk)]
     if kind in ("lost database", "torn database"):
         damage_database(kind, root)
     if kind == "read-only disk":
         ends.append(on_read_only(root, home))
     if kind == "two resumers" and ends[-1] != Exit.DONE:
         ends += race(root, home)
-    while ends[-1] != Exit.DONE:
-        if len(ends) > _RESTARTS:
-            raise SoakError(f"the run's processes ended with {ends} and it is not done; see {root}.log")
+    if ends[-1] != Exit.DONE:
         ends.append(wait(start(root, home, resume=(root / "run.yaml").exists())))
+    if ends[-1] != Exit.DONE:
+        raise SoakError(f"the run's processes ended with {ends}, the last not with 0; see {home / root.name}.log")
     return f"ended with {ends}"
+
+
+def struck(  # noqa: PLR0917
+    kind: Kind, visit: Visit, delay: float, root: Path, home: Path, disk: TinyDisk | None
+) -> int:
+    """How a run's first process ended that was struck. Raises SoakError if it is done each time before it can be.
+
+    The visit took its time when the machine was busier than it may be now, so a run that gets away is begun again and
+    struck sooner.
+    """
+    for _ in range(_TRIES):
+        process = start(root, home, resume=False, kind=kind, visit=visit)
+        hit = kind in SELF or await_moment(process, root, visit, delay)
+        if hit and kind == "full disk" and disk is not None:
+            while process.poll() is None:
+                disk.fill()
+                time.sleep(0.01)
+            disk.free()
+        elif hit and kind not in SELF:
+            strike(kind, process, root)
+        code = wait(process)
+        if kind in SELF and code != -signal.SIGKILL:
+            raise SoakError(f"the run was to end itself and ended with {code}; see {home / root.name}.log")
+        if hit:
+            return code
+        shutil.rmtree(root)
+        delay /= 4
+    raise SoakError(f"the run was done {_TRIES} times before it could be struck")
 
 
 def start(root: Path, home: Path, *, resume: bool, kind: Kind | None = None, visit: Visit | None = None) -> Forked:
@@ -186,15 +212,13 @@ def start(root: Path, home: Path, *, resume: bool, kind: Kind | None = None, vis
         from graph.prepare import prepare  # noqa: PLC0415
         from graph.session import run_session  # noqa: PLC0415
 
-        settings = RunSettings.model_validate({"profile": str(home / "profile.yaml"), "stages": 1, "gates": GATES})
         means: dict[str, Any] = {"launcher": ForkLauncher(_GRACE_SECONDS)}
         if kind is not None and visit is not None:
             means["reporter"] = striking_reporter(kind, visit.number)
         console = Console(file=sys.stdout, width=200)
         try:
-            return run_session(
-                prepare(settings), root, console, resume=resume, word=None, started=time.monotonic(), **means
-            )
+            prepared = prepare(RunSettings.model_validate(settings(home)))
+            return run_session(prepared, root, console, resume=resume, word=None, started=time.monotonic(), **means)
         except SettingsError as error:
             print(f"error: {error}", flush=True)
             return Exit.BAD_INPUT
@@ -225,12 +249,8 @@ def race(root: Path, home: Path) -> list[int]:
 
 def on_read_only(root: Path, home: Path) -> int:
     """A resumption on a disk that cannot be written is refused in one line and leaves no trace. Raises SoakError."""
-    for pid in workers(root):
-        os.kill(pid, signal.SIGKILL)
-    while workers(root):
-        time.sleep(0.02)
+    make_read_only(root)
     before = sorted((str(path), path.stat().st_mtime_ns) for path in root.rglob("*"))
-    remount(root.parent, "ro")
     try:
         code = wait(start(root, home, resume=True))
     finally:
@@ -242,8 +262,28 @@ def on_read_only(root: Path, home: Path) -> int:
     return code
 
 
+def make_read_only(root: Path) -> None:
+    """The disk of a run whose workers are ended; one that has just begun is not on record yet, and is waited for.
+
+    Raises SoakError if something goes on writing.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        for pid in workers(root):
+            send(pid, signal.SIGKILL)
+        try:
+            return remount(root.parent, "ro")
+        except SoakError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def remount(place: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True, capture_output=True, text=True)
+    """Raises SoakError if the disk is busy."""
+    done = subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SoakError(f"{place} cannot be mounted {how}: {' '.join(done.stderr.split())}")
 
 
 def check(root: Path, home: Path, kind: Kind, expected: Undisturbed) -> None:

@@ -27,7 +27,6 @@ from langgraph_sdk.runtime import ServerRuntime
 from rich.console import Console
 
 from agents.roles import RoleError, load_roles
-from graph import layout
 from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
 from graph.context import RunContext
@@ -193,11 +192,6 @@ async def sound_state(work: Work, served: Open, config: RunnableConfig) -> None:
     place = {key: config["configurable"].get(key) for key in ("thread_id", "checkpoint_id")}
     here = await compiled.aget_state({"configurable": {key: value for key, value in place.items() if value}})
     check_version(here.values, str(work.run.root))
-    if not here.values and work.run.exists(layout.FORK):
-        raise SettingsError(
-            f"{work.run.root} is a fork, and a new thread would design its inherited stages again; begin it with "
-            "python -m graph.run --resume, and open it here then"
-        )
     await leave_branch(work, compiled, here)
 
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from trainer import worker
@@ -66,10 +67,24 @@ class ForkLauncher:
             raise LaunchError(f"{task.name} runs {task.arguments[module]}, expected {worker.__name__} to fork")
 
         def work() -> int:
+            let_go_of_files()
             os.environ.update(task.environment)
             return worker.main(task.arguments[module + 1 :])
 
         return LocalJob(fork(work, task.log), self.grace_seconds)
+
+
+def let_go_of_files() -> None:
+    """What the start of a program would have closed, locks above all: one is held until the last process lets it go.
+
+    The numbers stay taken, since objects of the parent live on here that may close them.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        # The listing itself was open too, and is no more.
+        with suppress(OSError):
+            if number > 2 and not os.get_inheritable(number):
+                os.dup2(nothing, number, inheritable=False)
 
 
 def fork(work: Callable[[], int], log: Path) -> Forked:

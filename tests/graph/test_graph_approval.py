@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +26,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from agents.schemas import GateFinding, GateReport
-from graph import approval, asking, build, run
+from graph import approval, asking, build, drive, run
 from graph.approval import Word, read_proposal, read_word
 from graph.exits import Exit
 from graph.prepare import prepare
@@ -34,6 +36,7 @@ from graph.settings import RunSettings, SettingsError
 from graph.state import RunState
 from graph.timing import Clock
 from graph.work import Work
+from trainer.forking import fork
 
 MINE = {"changes": [{"path": "short.data_ratio", "op": "up", "value": None}], "rationale": "mine", "predicted": {}}
 CONFIG = ParityConfig().model_dump(mode="json")
@@ -253,19 +256,58 @@ def test_a_word_that_is_no_file_is_refused_before_the_run(
     assert not root.exists()
 
 
+def test_a_run_killed_right_after_the_word_does_not_ask_again(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word is in its file and in no checkpoint yet: it holds, and a second one says something else in vain."""
+
+    def course(*_: Any) -> Any:
+        part: Any = StateGraph(RunState)
+        part.add_node("gates", lambda _: proposed(work, 0))
+        part.add_node("approval", lambda state: approval.approval(state, work))
+        part.add_edge(START, "gates")
+        part.add_edge("gates", "approval")
+        part.add_edge("approval", END)
+        return part
+
+    def driven(word: bool | None = None) -> RunState:
+        return asyncio.run(drive.drive(work, word, lambda: None))
+
+    def killed() -> int:
+        def strikes(kind: str, **_: Any) -> None:
+            if kind == "answered":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(work.reporter, "event", strikes)
+        driven(word=True)
+        return 0
+
+    monkeypatch.setattr(drive, "build", course)
+    with pytest.raises(drive.Waiting):
+        driven()
+    process, deadline = fork(killed, tmp_path / "log"), time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() == -signal.SIGKILL, (tmp_path / "log").read_text()
+    with pytest.raises(SettingsError, match=r"no proposal of .* waits"):
+        driven(word=False)
+    assert driven()["why"] == "approved by a person"
+
+
 @pytest.mark.loop
-def test_a_run_on_a_terminal_asks_there(tmp_path: Path, profile: Path) -> None:
+def test_a_run_on_a_terminal_asks_there(straight: tuple[Path, Path], tmp_path: Path) -> None:
     """Through a real pseudo-terminal: the run trains on what came out of the editor, and does not end with code 3."""
-    data = {"environment": "parity:Parity", "profile": str(profile), "stages": 1, "designer": "fixed", "gates": LOOSE}
+    _, parent = straight
     config = tmp_path / "settings.yaml"
-    config.write_text(yaml.safe_dump(data | {"approval": "always"}))
+    config.write_text(yaml.safe_dump({"designer": "fixed", "gates": LOOSE, "approval": "always"}))
+    fork = ["--fork-from", str(parent), "--at-stage", "1", "--config", str(config)]
     editor = tmp_path / "editor"
     change = '[{"path": "short.noise_ratio", "op": "set", "value": 0.3}]'
     editor.write_text(f'#!/bin/sh\necho \'{{"changes": {change}, "rationale": "by hand"}}\' > "$1"\n')
     editor.chmod(0o755)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "graph.run", "--config", str(config), "--run-dir", str(tmp_path / "run")],
+        [sys.executable, "-m", "graph.run", *fork, "--run-dir", str(tmp_path / "run")],
         cwd=tmp_path,
         env=environment(EDITOR=str(editor)),
         stdin=theirs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -9,13 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from langgraph.checkpoint.memory import InMemorySaver
 from loops import finish, outcome, start
+from rich.console import Console
 
 from graph import run
+from graph.branches import leave_branch
+from graph.build import build
 from graph.exits import Exit
 from graph.fork import fork, forked_state, state_at, take_over
+from graph.prepare import prepare
 from graph.rundir import RunDir, stored_identity
-from graph.settings import SettingsError
+from graph.session import new_work
+from graph.settings import SettingsError, load_settings
+from graph.timing import Clock
 from trainer.files import hash_file
 
 POINTER = {"stage": -1, "path": "/start", "sha256": "0", "anchor": 0.5}
@@ -189,6 +198,35 @@ def contents(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.loop
+async def test_a_thread_of_a_fork_begins_where_it_parted_and_goes_back_no_further(
+    straight: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever begins it, the command line or a new thread of Studio: what it took over is another designer's."""
+    config, parent = straight
+    monkeypatch.chdir(config.parent)
+    prepared = prepare(load_settings(config, {"designer": "fixed"}))
+    child = RunDir(tmp_path / "child")
+    fork(parent, 1, child.root, prepared.identity)
+    inherited = contents(child.path("stages/000"))
+    work = new_work(prepared, child, Console(file=io.StringIO()), Clock())
+    graph = build(work.roles, work).compile(checkpointer=InMemorySaver(), interrupt_before=["failure_analyst"])
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    await graph.ainvoke({}, thread)
+    state = await graph.aget_state(thread)
+    assert (state.next, state.values["stage"]) == (("failure_analyst",), 1)
+    assert state.values["current"] == RunDir(parent).read("stages/000/decision.json")["current"]
+    nodes = [event["node"] for event in child.events() if event["event"] == "node"]
+    assert nodes == ["baseline", "evidence"]
+    # Taken back to its very beginning it leaves what it made itself, and nothing else.
+    child.write("stages/001/decision.json", {})
+    [beginning] = [one async for one in graph.aget_state_history(thread) if one.next == ("baseline",)]
+    await leave_branch(work, graph, beginning)
+    assert contents(child.path("stages/000")) == inherited
+    assert not child.exists("stages/001/decision.json")
+    assert child.read("branches/1/stages/001/decision.json") == {}
+
+
+@pytest.mark.loop
 def test_two_continuations_of_one_checkpoint(straight: tuple[Path, Path], tmp_path: Path) -> None:
     """The same settings come to the same weights; another designer parts from them, and from the same stage 000."""
     _, parent = straight
@@ -197,9 +235,16 @@ def test_two_continuations_of_one_checkpoint(straight: tuple[Path, Path], tmp_pa
     given = ("--fork-from", parent, "--at-stage", 1, "--run-dir")
     finish(start(tmp_path, *given, same))
     assert outcome(same) == outcome(parent)
-    finish(start(tmp_path, *given, other, "--designer", "json_garbage"))
-    assert RunDir(other).read("stages/001/plan.json")["source"] == "reused"
+    config = tmp_path / "settings.yaml"
+    config.write_text(yaml.safe_dump({"designer": "json_garbage", "benchmark": True}))
+    finish(start(tmp_path, *given, other, "--config", config))
     assert outcome(other)["000"] == outcome(parent)["000"]
+    # Garbage never stops a run: the gates turn it away, and the last configuration is trained on again.
+    found = RunDir(other)
+    assert found.read("stages/001/plan.json")["source"] == "reused"
+    assert [one["gate"] for one in found.read("stages/001/gates.json")["findings"] if not one["passed"]] == ["G1"]
+    assert found.read("stages/001/config.json") == found.read("stages/000/config.json")
+    assert found.read("result.json")["benchmark"][0]["cells"] == ["short", "long"]
     weights = [path for path in (other / "stages/000/model").iterdir() if path.suffix == ".safetensors"]
     assert weights
     assert all(path.samefile(parent / path.relative_to(other)) for path in weights)

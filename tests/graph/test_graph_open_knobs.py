@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 import yaml
+from loops import finish, start
 
 from envsim import registry
 from envsim.lake.instance import LakeInstance, read_instances
@@ -18,7 +16,6 @@ from trainer.metrics import read_attempt
 
 pytestmark = pytest.mark.loop
 
-PATIENCE = 240
 GROUPS = ["agents", "placement", "topology", "goals", "success_rate", "shaping"]
 LAKE = registry.get("lake").editing(GROUPS)
 PROFILE = {
@@ -57,10 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     folder = tmp_path_factory.mktemp("open")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(PROFILE))
     (folder / "run.yaml").write_text(yaml.safe_dump({**SETTINGS, "profile": str(folder / "tiny.yaml")}))
-    command = [sys.executable, "-m", "graph.run", "--config", "run.yaml", "--run-dir", "run"]
-    given = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    finish(start(folder, "--config", "run.yaml", "--run-dir", "run"))
     return RunDir(folder / "run")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
-from loops import environment, finish, outcome, start, wait_for, workers
+from loops import environment, finish, kill, outcome, set_back, start, wait_for, workers
 from postgres import postgres
 from pydantic import BaseModel
 from rich.console import Console
@@ -54,7 +52,7 @@ def new_work(root: Path, profile: Path, **changes: Any) -> Work:
 
 
 def asks(_: RunState) -> RunState:
-    word = interrupt({"stage": 1, "proposal": {}})
+    word = interrupt({"stage": 1, "revision": 0, "proposal": {}})
     return RunState(schema_version=STATE_VERSION, stage=1, review="approve" if word else "reject")
 
 
@@ -109,12 +107,12 @@ def largest_in_postgres(url: str) -> int:
 @pytest.mark.loop
 def test_a_whole_run_keeps_its_state_in_postgres(server: str, straight: tuple[Path, Path], tmp_path: Path) -> None:
     """The server comes back, the run comes to the same, and another server's address is no other configuration."""
-    config, undisturbed = straight
+    _, undisturbed = straight
     root = tmp_path / "run"
-    given = start(tmp_path, "--config", config, "--run-dir", root, "--checkpoints", server)
+    fork = ("--fork-from", undisturbed, "--at-stage", 1)
+    given = start(tmp_path, *fork, "--run-dir", root, "--checkpoints", server)
     wait_for(root, given, lambda event: event.get("node") == "safety_critic")
-    os.killpg(given.pid, signal.SIGKILL)
-    given.communicate()
+    kill(given)
     nobody = "postgresql://envwright@127.0.0.1:1/postgres"
     said = finish(start(tmp_path, "--run-dir", root, "--resume", "--checkpoints", nobody), Exit.FAILED)
     assert "resume the run once that is put right" in said
@@ -210,12 +208,12 @@ def test_a_state_of_another_version_is_refused(
 
 @pytest.mark.loop
 def test_a_run_killed_while_training_goes_on_from_its_files_alone(straight: tuple[Path, Path], tmp_path: Path) -> None:
-    config, undisturbed = straight
+    _, undisturbed = straight
     root = tmp_path / "run"
-    process = start(tmp_path, "--config", config, "--run-dir", root)
+    set_back(undisturbed, root, "evidence", 1)
+    process = start(tmp_path, "--resume", "--run-dir", root)
     wait_for(root, process, lambda event: event.get("node") == "train" and event["stage"] == 1)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    kill(process)
     for path in root.glob("graph.sqlite*"):
         path.unlink()
     first = (root / "stages/000/result.json").stat().st_mtime_ns

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 from rich.console import Console
 
 from envsim.documents import DocumentError
-from graph import drive, layout, run, session, summary
+from graph import build, drive, layout, run, session, summary
 from graph.checkpoints import THREAD, DatabaseDamaged, move_aside, thread_id
 from graph.exits import Exit
 from graph.prepare import prepare
@@ -39,7 +40,7 @@ def work(tmp_path: Path, profile: Path) -> Work:
 
 
 def asks(_: RunState) -> RunState:
-    return RunState(stage=1, review="approve" if interrupt({"stage": 1, "proposal": {}}) else "reject")
+    return RunState(stage=1, review="approve" if interrupt({"stage": 1, "revision": 0, "proposal": {}}) else "reject")
 
 
 def one_question(*_: Any) -> StateGraph[RunState]:
@@ -61,6 +62,35 @@ def waiting(work: Work, monkeypatch: pytest.MonkeyPatch) -> Work:
     with pytest.raises(drive.Waiting):
         driven(work)
     return work
+
+
+def endless(turns: list[int]) -> StateGraph[RunState]:
+    """A designer that is sent back and counts nothing."""
+
+    def node(_: RunState) -> RunState:
+        turns.append(1)
+        return RunState(review="revise")
+
+    graph: StateGraph[RunState] = StateGraph(RunState)
+    graph.add_node("config_designer", node)
+    graph.add_edge(START, "config_designer")
+    graph.add_edge("config_designer", "config_designer")
+    return graph
+
+
+def test_langgraph_itself_would_let_a_loop_turn_ten_thousand_times() -> None:
+    turns: list[int] = []
+    with pytest.raises(GraphRecursionError):
+        endless(turns).compile().invoke(RunState())
+    assert len(turns) == 10007
+
+
+def test_a_loop_that_escapes_its_counter_ends(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    monkeypatch.setattr(drive, "build", lambda *_: endless(turns))
+    with pytest.raises(GraphRecursionError):
+        driven(work)
+    assert len(turns) == build.recursion_limit(work.settings.stages, work.settings.max_revisions)
 
 
 @pytest.mark.parametrize("link", [True, False])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import role_sets
 import yaml
+from loops import LOOSE
 from role_sets import HISTORIAN, with_historian, write_role
 
 from envsim.api import Message
@@ -23,13 +24,6 @@ from graph.rundir import RunDir
 pytestmark = pytest.mark.loop
 
 Start = Callable[..., tuple[int, RunDir]]
-
-LOOSE = {
-    "g2": {"min_effective": 0.0, "min_success": 0.0, "max_success": 1.0},
-    "g3": {"max_trivial": 1.0},
-    "g4": {"max_hopeless": 1.0},
-}
-"""Gates that a random model's proposal passes."""
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
+from loops import finish, start
 
 from graph import runs
 from graph.exits import Exit
@@ -24,7 +23,6 @@ from graph.settings import SettingsError
 from trainer.evaluate import Rollout
 from trainer.spec import ModelRef, StageResult
 
-SHARED = Path(__file__).parents[1] / "shared"
 CELLS = ("3x3", "10x10")
 
 
@@ -288,13 +286,7 @@ def test_a_real_run_is_found_compared_and_pruned(
 ) -> None:
     config, root = tmp_path / "settings.yaml", tmp_path / "runs" / "one"
     config.write_text(yaml.safe_dump({"environment": "parity:Parity", "profile": str(profile), "stages": 0}))
-
-    def go(*arguments: object) -> None:
-        command = [sys.executable, "-m", "graph.run", "--run-dir", str(root), *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(SHARED)}
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=600)
-
-    go("--config", config)
+    finish(start(tmp_path, "--config", config, "--run-dir", root))
     found = read_run(root)
     assert (found.state, len(found.stages), found.planned) == ("done", 1, 1)
     assert found.test is not None
@@ -307,5 +299,5 @@ def test_a_real_run_is_found_compared_and_pruned(
     assert runs.main(["prune", str(root), "--delete", "--json"]) == Exit.DONE
     assert json.loads(capsys.readouterr().out)["freed"] > 1000
     assert not list(root.glob("stages/*/attempt-*/checkpoint-*"))
-    go("--resume")
+    finish(start(tmp_path, "--resume", "--run-dir", root))
     assert read_run(root).stages == found.stages

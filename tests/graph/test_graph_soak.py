@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from graph.aftermath import findings, timeless, trace
 from graph.exits import Exit
 from graph.rundir import RunDir
 from graph.strikes import ON_DISK, Visit, damage_database, visits
+from trainer.disturb import TinyDisk
+from trainer.soak_command import SoakError
 
 TURNS = [Visit(number, node, number // 3, 0.5) for number, node in enumerate("abcdefg")]
 TRIALS = 6
@@ -105,6 +108,34 @@ def test_a_database_is_lost_or_torn(tmp_path: Path) -> None:
     assert (tmp_path / "graph.sqlite").stat().st_size == 50
     damage_database("lost database", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A run on a disk of its own."""
+    disk = TinyDisk.mounted(tmp_path / "disk", 1)
+    if disk is None:
+        pytest.skip("this user may not mount a disk")
+    try:
+        run = tmp_path / "disk" / "run"
+        run.mkdir()
+        yield run
+    finally:
+        disk.close()
+
+
+def test_a_disk_is_read_only_once_nothing_writes_to_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was started just before its run was killed writes before it is on record."""
+    with (root / "log").open("w") as log:
+        writer = subprocess.Popen(["sleep", "1"], stdout=log)
+    soak.make_read_only(root)
+    assert writer.poll() == 0
+    with pytest.raises(OSError, match="Read-only"):
+        (root / "file").touch()
+    soak.remount(root.parent, "rw")
+    monkeypatch.setattr(soak, "_PATIENCE_SECONDS", 0.1)
+    with (root / "log").open("w"), pytest.raises(SoakError, match=f"{root.parent} cannot be mounted ro: .*busy"):
+        soak.make_read_only(root)
 
 
 def test_no_trials_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:

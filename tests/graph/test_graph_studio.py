@@ -7,22 +7,25 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from loops import LOOSE, environment
+from langgraph.checkpoint.memory import InMemorySaver
+from loops import LOOSE, environment, until, workers
+from offline import offline
 from pydantic import ValidationError
 from served import PATIENCE, Served, nodes_of, served, streamed, waits
 
 from graph import serve, studio
+from graph.build import recursion_limit
 from graph.context import RunContext
 from graph.exits import Exit
-from graph.rundir import RunDir, locked
+from graph.rundir import RunDir, locked, open_directory
 from graph.settings import RunSettings, SettingsError
-from trainer.attempts import live_worker
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = Path(__file__).parent / "topology.mmd"
@@ -48,18 +51,6 @@ def command_line(folder: Path, *arguments: object) -> subprocess.CompletedProces
         check=False,
         timeout=2 * PATIENCE,
     )
-
-
-def workers(root: Path) -> list[int]:
-    found = [live_worker(attempt) for attempt in root.glob("stages/*/attempt-*")]
-    return [pid for pid in found if pid is not None]
-
-
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_repository_and_the_package_configure_the_server_alike() -> None:
@@ -116,8 +107,28 @@ def test_what_a_form_leaves_empty_is_not_said() -> None:
         RunContext.model_validate({"stagess": 1})
 
 
+async def test_a_loop_that_escapes_its_counter_ends_in_the_server_too(
+    tmp_path: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(studio, "_served", [studio.Open(open_directory(tmp_path / "run"), InMemorySaver())])
+    runtime: Any = SimpleNamespace(execution_runtime=SimpleNamespace(context=RunContext(config=str(settings))))
+    async with studio.graph({"configurable": {"thread_id": "1"}}, runtime) as served_graph:
+        assert served_graph.config is not None
+        assert served_graph.config["recursion_limit"] == recursion_limit(1, RunSettings().max_revisions)
+
+
+@pytest.fixture
+def cut_off(record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """No network but this machine's loopback, where the user may ask for that; else only no way to a proxy."""
+    with offline() as really:
+        record_property("offline", really)
+        yield
+
+
 @pytest.mark.loop
+@pytest.mark.usefixtures("cut_off")
 def test_a_run_from_its_first_thread_to_its_forks(tmp_path: Path, settings: Path) -> None:
+    """All of it without a network and without a key."""
     root = tmp_path / "run"
     with served(tmp_path, root) as server:
         see_schemas_and_drawing(server)
@@ -194,9 +205,12 @@ def cancel_while_training(server: Served, thread: str, root: Path, given: dict[s
 
 
 @pytest.mark.loop
-def test_what_the_command_line_began_goes_on_in_studio(tmp_path: Path, settings: Path) -> None:
-    root = tmp_path / "run"
-    begun = command_line(tmp_path, "--config", settings, "--run-dir", root)
+def test_what_the_command_line_began_goes_on_in_studio(straight: tuple[Path, Path], tmp_path: Path) -> None:
+    """Also with a thread of a fork, which does not lead through what the fork took over."""
+    root, config = tmp_path / "run", tmp_path / "settings.yaml"
+    config.write_text(yaml.safe_dump({"designer": "fixed", "gates": LOOSE, "approval": "always"}))
+    fork = ("--fork-from", straight[1], "--at-stage", 1)
+    begun = command_line(tmp_path, *fork, "--config", config, "--run-dir", root)
     assert begun.returncode == Exit.WAITING, begun.stdout + begun.stderr
     (tmp_path / "agents.py").write_text("raise SystemExit('a file of this name hid the package')")
     with served(tmp_path, root) as server:
@@ -205,6 +219,8 @@ def test_what_the_command_line_began_goes_on_in_studio(tmp_path: Path, settings:
         question = waits(state)
         assert question["proposal"] == RunDir(root).read("stages/001/proposals/0/proposal.json")["parsed"]
         assert len(server.client.threads.get_history(thread["thread_id"], limit=50)) > 5
+        mine = server.client.threads.create()["thread_id"]
+        assert nodes_of(streamed(server, mine, input={})) == ["baseline", *DESIGNED, "__interrupt__"]
         run = server.client.runs.create(thread["thread_id"], "envwright", command={"resume": True})
         until(lambda: workers(root))
         server.stop(signal.SIGKILL)

@@ -6,22 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from loops import finish, start, until
+from processes import named
 
 from graph.study.plan import load_plan
 from graph.study.rows import read_rows
 
 pytestmark = pytest.mark.loop
-
-SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 600
 
 
 @pytest.fixture
@@ -46,64 +42,25 @@ def plan(tmp_path: Path, profile: Path) -> Path:
     return path
 
 
-def start(plan: Path, directory: Path, *flags: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "graph.study", "--plan", str(plan), "--directory", str(directory), *flags],
-        cwd=plan.parent,
-        env={**os.environ, "PYTHONPATH": str(SHARED)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str], code: int = 0) -> str:
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, output
-    return output
-
-
-def wait_for(process: subprocess.Popen[str], seen: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not seen():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def pids(run: Path) -> list[int]:
-    """Processes whose command line names a run directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(run).encode() in line:
-                found.append(int(entry.name))
-    return found
+def study(plan: Path, directory: Path, *flags: str) -> subprocess.Popen[str]:
+    return start(plan.parent, "--plan", plan, "--directory", directory, *flags, module="graph.study")
 
 
 def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_path: Path) -> None:
     directory = tmp_path / "study"
     rows, first, second = directory / "rows.jsonl", *(directory / "runs" / name for name in ("teacher-0", "fixed-0"))
-    process = start(plan, directory)
-    wait_for(process, lambda: rows.exists() and list(second.glob("stages/000/attempt-1/checkpoint-*")) != [])
+    process = study(plan, directory)
+    until(lambda: rows.exists() and list(second.glob("stages/000/attempt-1/checkpoint-*")), process)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     # What the study started ends with it, or the next call would find its run in use.
-    deadline = time.monotonic() + 20
-    while any("graph.run" in Path(f"/proc/{pid}/cmdline").read_text() for pid in pids(second) if _lives(pid)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: not named("graph.run", str(second)))
     done = (rows.read_bytes(), (first / "events.jsonl").read_bytes())
     assert rows.read_bytes().count(b"\n") == 1
     # A power cut tears what is being written.
     rows.write_bytes(rows.read_bytes() + b'{"schema_version":1,"pl')
 
-    said = finish(start(plan, directory))
+    said = finish(study(plan, directory))
     assert "[2/2]" in said
     assert "teacher" not in said
     assert rows.read_bytes().startswith(done[0])
@@ -129,14 +86,14 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
     assert "teacher - fixed" in (directory / "report.html").read_text()
 
     before = {path: path.stat().st_mtime_ns for path in (directory / "runs").rglob("*")}
-    assert "2 runs in" in finish(start(plan, directory))
+    assert "2 runs in" in finish(study(plan, directory))
     assert {path: path.stat().st_mtime_ns for path in (directory / "runs").rglob("*")} == before
 
     plan.write_text(plan.read_text().replace("token_budget: 1100", "token_budget: 1200"))
-    assert "belongs to the plan" in finish(start(plan, directory), code=2)
+    assert "belongs to the plan" in finish(study(plan, directory), code=2)
     # Without its rows too, a run is not taken for one of another plan.
     rows.unlink()
-    said = finish(start(plan, directory), code=1)
+    said = finish(study(plan, directory), code=1)
     assert "holds another run: settings.token_budget (was 1100, now 1200)" in said
 
 
@@ -145,24 +102,16 @@ def test_a_run_that_fails_is_told_and_tried_again(plan: Path, tmp_path: Path) ->
     place = directory / "runs" / "fixed-0"
     place.mkdir(parents=True)
     (place / "in the way").touch()
-    said = finish(start(plan, directory, "--arms", "fixed"), code=1)
+    said = finish(study(plan, directory, "--arms", "fixed"), code=1)
     assert "[0/1, 1 failed] fixed, seed 0: ended with exit code 2" in said
     assert "is not empty and holds no run" in said
     assert "the same command tries them again" in said
     (place / "in the way").unlink()
-    process = start(plan, directory, "--arms", "fixed")
-    wait_for(process, (place / "events.jsonl").exists)
+    process = study(plan, directory, "--arms", "fixed")
+    until((place / "events.jsonl").exists, process)
     process.send_signal(signal.SIGTERM)
     assert "the same command goes on" in finish(process, code=75)
 
 
 def events(run: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-
-
-def _lives(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +20,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
+from loops import finish, kill, start, until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from graph import trace
@@ -34,8 +30,6 @@ from graph.state import RunState
 from graph.trace_spans import Span, from_events, from_trace, timeline, where_time_went
 from graph.tracing import ERROR_SHOWN, TEXT_SHOWN, TRACE_FILE, Content, JsonlTracer, content_wanted, step
 
-SHARED = Path(__file__).parents[1] / "shared"
-PATIENCE = 600
 SECRET = "the question"
 
 
@@ -270,23 +264,6 @@ def listener() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         thread.join()
 
 
-def start(cwd: Path, variables: dict[str, str], *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "graph.run", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(SHARED), **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str], code: int) -> None:
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, output
-
-
 @pytest.mark.loop
 def test_a_run_is_traced_over_a_kill_and_heard_by_a_collector_and_by_langsmith(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
@@ -295,14 +272,9 @@ def test_a_run_is_traced_over_a_kill_and_heard_by_a_collector_and_by_langsmith(
     config.write_text(yaml.safe_dump({"environment": "parity:Parity", "profile": str(profile), "stages": 1}))
     with listener() as (url, kept):
         langsmith = {"LANGSMITH_TRACING": "true", "LANGSMITH_API_KEY": "none", "LANGSMITH_ENDPOINT": url}
-        process = start(tmp_path, langsmith, "--config", config, "--run-dir", root, "--trace")
-        path, deadline = root / TRACE_FILE, time.monotonic() + PATIENCE
-        while not any(span.name == "launch_stage" for span in from_trace(path)):
-            assert time.monotonic() < deadline
-            assert process.poll() is None, process.communicate()[0]
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process = start(tmp_path, "--config", config, "--run-dir", root, "--trace", **langsmith)
+        until(lambda: any(span.name == "launch_stage" for span in from_trace(root / TRACE_FILE)), process)
+        kill(process)
         assert any(path == "/runs/multipart" and b"baseline" in body for path, body in kept), [p for p, _ in kept]
         otlp = {
             "LANGSMITH_TRACING": "true",
@@ -310,7 +282,7 @@ def test_a_run_is_traced_over_a_kill_and_heard_by_a_collector_and_by_langsmith(
             "LANGSMITH_OTEL_ONLY": "true",
             "OTEL_EXPORTER_OTLP_ENDPOINT": url,
         }
-        finish(start(tmp_path, otlp, "--run-dir", root, "--resume"), Exit.DONE)
+        finish(start(tmp_path, "--run-dir", root, "--resume", **otlp))
         exported = [ExportTraceServiceRequest.FromString(body) for path, body in kept if path == "/v1/traces"]
 
     names = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from processes import lives
 
-from graph.rundir import RunDir
+from graph.rundir import EVENTS_FILE, RunDir
 
 SHARED = Path(__file__).parent
 PATIENCE = 600
@@ -34,10 +37,10 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, **nowhere, "NO_PROXY": "127.0.0.1,localhost", "PYTHONPATH": path, "COLUMNS": "200", **changes}
 
 
-def start(cwd: Path, *arguments: object, **changes: str) -> subprocess.Popen[str]:
-    """``python -m graph.run`` in a process group of its own, outside the source tree."""
+def start(cwd: Path, *arguments: object, module: str = "graph.run", **changes: str) -> subprocess.Popen[str]:
+    """A command of ours in a process group of its own, outside the source tree."""
     return subprocess.Popen(
-        [sys.executable, "-m", "graph.run", *(str(argument) for argument in arguments)],
+        [sys.executable, "-m", module, *(str(argument) for argument in arguments)],
         cwd=cwd,
         env=environment(**changes),
         stdout=subprocess.PIPE,
@@ -52,32 +55,58 @@ def settings_text(profile: Path, **changes: Any) -> str:
     return yaml.safe_dump(data | changes)
 
 
+def set_back(finished: Path, root: Path, node: str, stage: int) -> None:
+    """A copy of a finished run as a kill before a node of a stage would have left it, without its database.
+
+    What lies before is as it was made, so that a test of what follows need not make it once more. ``node`` is a stage's
+    first, evidence, or one after its training: evaluate or report.
+    """
+    shutil.copytree(finished, root)
+    gone = ["graph.sqlite*", "result.json", "report", "tensorboard/run"]
+    if node == "report":
+        gone.append("stages/*/eval/test.*")
+    elif node == "evaluate":
+        gone += [f"stages/{stage:03d}/{name}" for name in ("decision.json", "eval")]
+    else:
+        gone += [f"stages/{stage:03d}", f"tensorboard/stage-{stage:03d}"]
+    for path in [path for name in gone for path in root.glob(name)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run = RunDir(root)
+    events = run.events()
+    first = next(n for n, event in enumerate(events) if (event.get("node"), event.get("stage")) == (node, stage))
+    run.path(EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events[:first]))
+
+
 def finish(process: subprocess.Popen[str], code: int = 0) -> str:
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, output
     return output
 
 
+def until(seen: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for it, as long as the process that is to bring it about lives."""
+    deadline = time.monotonic() + PATIENCE
+    while not seen():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
 def wait_for(root: Path, process: subprocess.Popen[str], seen: Callable[[dict[str, Any]], bool]) -> None:
     """Until an event of the run fits."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if any(seen(event) for event in RunDir(root).events()):
-            return
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
-    raise AssertionError("the event never came")
+    until(lambda: any(seen(event) for event in RunDir(root).events()), process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """kill -9 for the whole group; what is in a session of its own, as a worker is, outlives it."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def workers(root: Path) -> list[int]:
     """Training processes that still live."""
-    found = []
-    for record in root.glob("stages/*/attempt-*/worker.json"):
-        pid = json.loads(record.read_text())["pid"]
-        state = Path(f"/proc/{pid}/stat")
-        if state.exists() and state.read_text().rpartition(")")[2].split()[0] not in "ZX":
-            found.append(pid)
-    return found
+    found = [json.loads(record.read_text())["pid"] for record in root.glob("stages/*/attempt-*/worker.json")]
+    return [pid for pid in found if lives(pid)]
 
 
 def outcome(root: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ray
+from processes import children
 from ray.cluster_utils import Cluster
 
 from trainer.launch.on_ray import RayLauncher
@@ -23,6 +24,11 @@ class TwoNodes:
         self.nodes = [self.cluster.add_node(num_cpus=1) for _ in range(2)]
         self.cluster.wait_for_nodes()
         self.launcher = RayLauncher(RaySettings(address=self.cluster.address))
+
+    def add_node(self) -> None:
+        """In place of one that was lost."""
+        self.nodes.append(self.cluster.add_node(num_cpus=1))
+        self.cluster.wait_for_nodes()
 
     def lose_the_busy_one(self) -> None:
         """Kill the raylet of the node that carries a task, and its workers; what these started is left to itself."""
@@ -53,16 +59,3 @@ def two_nodes(*python_path: Path) -> Iterator[TwoNodes]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
-
-
-def children(process: int) -> list[int]:
-    """Processes that a process started and that still run."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == process and fields[0] != "Z":
-            found.append(int(entry.name))
-    return sorted(found)

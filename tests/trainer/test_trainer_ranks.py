@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import children
 from safetensors.torch import load_file
 
 from trainer.attempts import attempts, live_worker
@@ -121,18 +122,6 @@ def two_ranks(directory: Path, how: str) -> Task:
 
 def pids(directory: Path) -> list[int]:
     return [int(path.name.partition("-")[2]) for path in directory.glob("pid-*")]
-
-
-def children(process: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == process and fields[0] != "Z":
-            found.append(int(entry.name))
-    return sorted(found)
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:

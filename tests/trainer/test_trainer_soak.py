@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 from fake_worker import metrics
 from test_trainer_stage import stage
 
+from trainer import forking
 from trainer.attempts import read_result
 from trainer.disturb import KINDS, TinyDisk, damage
+from trainer.launch.contract import Task
 from trainer.metrics import append
 from trainer.resume import history
 from trainer.soak import Plan, main
@@ -116,3 +120,29 @@ def test_no_kills_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--kills", "0"])
     assert refusal.value.code == 2
     assert "--kills is 0, expected 1 or more" in capsys.readouterr().err
+
+
+def test_a_forked_worker_holds_no_lock_of_whoever_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It outlives its run, as any worker does; whoever resumes that run must get the lock."""
+
+    def main(_: Sequence[str]) -> int:
+        (tmp_path / "began").touch()
+        time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(forking.worker, "main", main)
+    path = tmp_path / "lock"
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        task = Task(name="worker", arguments=("-P", "-m", "trainer.worker"), log=tmp_path / "log")
+        job = forking.ForkLauncher(0.1).start(task)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "began").exists():
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.01)
+        with path.open("w") as mine:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert job.poll() is None
+    finally:
+        job.stop()
