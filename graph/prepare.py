@@ -26,31 +26,62 @@ from trainer.selection import candidates_needed
 from trainer.serving.settings import UrlBackend
 from trainer.spec import ModelRef
 from trainer.tracking import check_trackers
+from trainer.training_settings import GrpoSettings
 
 TRIED = 32
 """Instances generated from a person's initial configuration to see that it can be had."""
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What a run works with. ``identity`` decides what it computes and goes to ``run.yaml``."""
+class Planned:
+    """What a run is to work with, wherever it is to run. ``designer_sha256`` is None for one that reads nothing."""
 
     settings: RunSettings
     profile: Profile
     environment: Environment
     roles: dict[str, RoleSpec]
+    designer_sha256: str | None
+
+
+@dataclass(frozen=True)
+class Prepared(Planned):
+    """What a run works with here. ``identity`` decides what it computes and goes to ``run.yaml``."""
+
     start: ModelRef
     identity: dict[str, Any]
 
 
 def prepare(settings: RunSettings) -> Prepared:
     """Resolve every name in the settings. Raises SettingsError in one line for whatever is missing or out of range."""
+    planned = plan(settings)
+    start = starting_model(planned.profile)
+    identity = {
+        "settings": settings.model_dump(mode="json"),
+        "profile": planned.profile.content(),
+        "roles_sha256": roles_hash(planned.roles),
+        # Designers that are no more than their settings have none.
+        **({} if planned.designer_sha256 is None else {"designer_sha256": planned.designer_sha256}),
+        "start_sha256": start.sha256,
+    }
+    return Prepared(**vars(planned), start=start, identity=identity)
+
+
+def starting_model(profile: Profile) -> ModelRef:
+    """The profile's checkpoint, for the profile's device. Raises SettingsError if this machine lacks either."""
+    try:
+        start = resolve(profile.model)
+        check(start, device=profile.device)
+    except CheckpointError as error:
+        raise SettingsError(" ".join(str(error).split())) from error
+    return start
+
+
+def plan(settings: RunSettings) -> Planned:
+    """All that can be looked up without the model and its device. Raises SettingsError as `prepare` does."""
     try:
         environment = opened(registry.get(settings.environment), settings.editable)
         profile = load_profile(settings.profile)
         roles = load_roles(settings.roles)
-        start = resolve(profile.model)
-        check(start, device=profile.device)
         check_backend(profile)
         if settings.tracking is not None:
             profile = profile.model_copy(update={"tracking": settings.tracking})
@@ -59,23 +90,14 @@ def prepare(settings: RunSettings) -> Prepared:
             check_url(settings.checkpoints)
     except RoleError as error:
         raise SettingsError(f"the roles cannot be used: {'; '.join(error.errors)}") from error
-    except (EnvsimError, ProfileError, CheckpointError, ValueError) as error:
+    except (EnvsimError, ProfileError, ValueError) as error:
         raise SettingsError(" ".join(str(error).split())) from error
     if settings.reward is not None:
         profile = profile.model_copy(update={"reward": settings.reward})
     check_set_sizes(profile, environment)
     check_keys(roles)
     check_initial_config(settings, environment)
-    designer_sha256 = checked_designer(settings, environment)
-    identity = {
-        "settings": settings.model_dump(mode="json"),
-        "profile": profile.content(),
-        "roles_sha256": roles_hash(roles),
-        # Designers that are no more than their settings have none.
-        **({} if designer_sha256 is None else {"designer_sha256": designer_sha256}),
-        "start_sha256": start.sha256,
-    }
-    return Prepared(settings, profile, environment, roles, start, identity)
+    return Planned(settings, profile, environment, roles, checked_designer(settings, environment))
 
 
 def opened(environment: Environment, groups: Sequence[str]) -> Environment:
@@ -160,18 +182,26 @@ def default_run_dir(settings: RunSettings, now: datetime) -> Path:
     return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{designer_title(settings.designer)}-s{settings.seed}"
 
 
-def describe(prepared: Prepared, console: Console) -> None:
-    """What would be done: settings, sets, stages and the number of completions, without generating or training."""
-    settings, profile = prepared.settings, prepared.profile
+def describe(planned: Planned, console: Console) -> None:
+    """What would be done: settings, sets, stages and the number of completions, without generating or training.
+
+    The plan is told wherever it is asked for. Raises SettingsError behind it if this machine could not carry it out.
+    """
+    settings, profile = planned.settings, planned.profile
     sets = ["anchor", "validation", "test", *(["benchmark"] if settings.benchmark else [])]
-    sizes = {name: set_size(prepared, name) for name in sets}
-    console.print_json(data=prepared.identity["settings"])
+    sizes = {name: set_size(planned, name) for name in sets}
+    console.print_json(data=settings.model_dump(mode="json"))
     table = Table(title="plan", title_justify="left")
     for title in ("what", "how much"):
         table.add_column(title)
     grpo, stages = profile.grpo, settings.stages
     low, high = profile.bounds.min_steps, profile.bounds.max_steps
-    table.add_row("model", f"{profile.model} ({prepared.start.sha256[:12]}), style {profile.style}, {profile.device}")
+    table.add_row("model", f"{profile.model}, style {profile.style}, {profile.device}")
+    preset = None if profile.launch is None else profile.launch.preset
+    table.add_row("started by", f"preset {preset}" if preset else "one process of plain Python")
+    table.add_row("answered by", f"backend {profile.backend.kind}; in training rollouts {profile.rollouts.kind}")
+    table.add_row("loss", loss_line(grpo))
+    table.add_row("tracking", ", ".join(str(tracker) for tracker in profile.tracking) or "none")
     table.add_row("sets", ", ".join(f"{name} {n}" for name, n in sizes.items()))
     table.add_row("stage 000", f"{grpo.steps} steps on the initial configuration, {prompts_needed(grpo)} tasks")
     table.add_row("designed stages", f"{stages} by '{designer_title(settings.designer)}', {low} to {high} steps each")
@@ -182,23 +212,35 @@ def describe(prepared: Prepared, console: Console) -> None:
     table.add_row("revisions a stage", f"at most {settings.max_revisions}")
     if settings.token_budget is not None:
         table.add_row("budget", f"{settings.token_budget:,} generated tokens; the run ends when they are spent")
-    completions = estimate(prepared, sizes)
+    completions = estimate(planned, sizes)
     for purpose, n in completions.items():
         table.add_row(f"answers: {purpose}", f"about {n:,}")
     console.print(table)
     console.print("dry run: nothing was written", style="yellow")
+    start = starting_model(profile)
+    console.print(f"the model is here: {start.path}, sha256 {start.sha256[:12]}")
 
 
-def estimate(prepared: Prepared, sizes: dict[str, int]) -> dict[str, int]:
+def loss_line(grpo: GrpoSettings) -> str:
+    """What a loss preset, and the settings that win over it, come to."""
+    low = 0.2 if grpo.epsilon is None else grpo.epsilon
+    high = low if grpo.epsilon_high is None else grpo.epsilon_high
+    return (
+        f"{grpo.loss_type} by {grpo.importance_sampling_level}, rewards scaled by {grpo.scale_rewards}, clipped at "
+        f"-{low:g} and +{high:g}, learning rate {grpo.learning_rate:g}"
+    )
+
+
+def estimate(planned: Planned, sizes: dict[str, int]) -> dict[str, int]:
     """Answers that the run will generate, by purpose, if every proposal passes at the first try."""
-    settings, profile = prepared.settings, prepared.profile
+    settings, profile = planned.settings, planned.profile
     stages = settings.stages + 1
     sealed = sum(2 * n for name, n in sizes.items() if name not in ("anchor", "validation"))
     return {
         "training": stages * profile.grpo.steps * profile.grpo.batch,
         "evaluation": (stages + 1) * (sizes["anchor"] + sizes["validation"]) + sealed,
         "probes": settings.stages * profile.probe.tasks * profile.probe.samples + stages * candidate_answers(profile),
-        "roles": settings.stages * len(prepared.roles),
+        "roles": settings.stages * len(planned.roles),
     }
 
 
@@ -209,7 +251,7 @@ def candidate_answers(profile: Profile) -> int:
     return candidates_needed(prompts_needed(profile.grpo), profile.selection) * profile.selection.samples
 
 
-def set_size(prepared: Prepared, name: str) -> int:
-    whole = len(prepared.environment.frozen_set(name))
-    wanted = getattr(prepared.profile.evaluation, name, 0)
+def set_size(planned: Planned, name: str) -> int:
+    whole = len(planned.environment.frozen_set(name))
+    wanted = getattr(planned.profile.evaluation, name, 0)
     return min(wanted, whole) if wanted else whole

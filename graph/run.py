@@ -125,12 +125,12 @@ def forked_settings(options: argparse.Namespace, overrides: dict[str, Any]) -> R
 
 def execute(options: argparse.Namespace, settings: RunSettings, console: Console) -> int:
     """Prepare, then run, resume or only describe."""
-    from graph.prepare import default_run_dir, describe, prepare  # noqa: PLC0415  imports torch, which takes seconds
+    from graph.prepare import default_run_dir, describe, plan, prepare  # noqa: PLC0415  imports torch, which takes seconds
 
-    prepared = prepare(settings)
     if options.dry_run:
-        describe(prepared, console)
+        describe(plan(settings), console)
         return Exit.DONE
+    prepared = prepare(settings)
     root = options.run_dir or default_run_dir(settings, datetime.now().astimezone())
     from graph.approval import read_word  # noqa: PLC0415
     from graph.session import run_session  # noqa: PLC0415

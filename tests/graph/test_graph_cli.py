@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import trainer
 from agents.roles import load_roles
 from agents.rolespec import PACKAGE
 from agents.schemas import Critique
@@ -19,6 +20,7 @@ from graph.review import reviewed
 from trainer.stage import StageInputError
 
 TOPOLOGY = Path(__file__).parent / "topology.mmd"
+PROFILES = Path(trainer.__file__).parent / "profiles"
 
 
 def settings_file(folder: Path, **data: object) -> Path:
@@ -150,6 +152,37 @@ def test_a_dry_run_writes_nothing(
     assert run.main(["--config", str(config), "--dry-run"]) == Exit.DONE
     assert "anchor 24" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
+
+
+@pytest.mark.parametrize("shipped", ["qwen3-4b", "qwen3-4b-8gpu"])
+def test_the_plan_of_a_gpu_profile_is_told_before_what_this_machine_lacks(
+    shipped: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    random_model: Path,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    text = (PROFILES / f"{shipped}.yaml").read_text()
+    Path("mine.yaml").write_text(text.replace("Qwen/Qwen3-4B", str(random_model)))
+    code = run.main(["--profile", "mine.yaml", "--dry-run"])
+    told = capsys.readouterr()
+    assert code == Exit.BAD_INPUT
+    assert "dapo by token, rewards scaled by group, clipped at -0.2 and +0.28, learning rate 1e-06" in told.out
+    assert "backend vllm; in training rollouts vllm_colocate" in told.out
+    assert "no CUDA device" in told.err
+
+
+def test_a_preset_replaces_the_loss_of_a_shipped_profile_by_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    text = (PROFILES / "qwen3-4b.yaml").read_text()
+    Path("mine.yaml").write_text(text.replace("loss: dapo", "loss: gspo"))
+    assert run.main(["--profile", "mine.yaml", "--dry-run"]) == Exit.BAD_INPUT
+    assert "grpo by sequence, rewards scaled by group, clipped at -0.0003 and +0.0004" in capsys.readouterr().out
 
 
 def test_the_topology_is_as_drawn() -> None:
