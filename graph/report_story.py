@@ -92,7 +92,18 @@ def reviewed(
         said.append(turn("safety_critic", review["critique"], seconds) | {"kind": "critique"})
     said += [turn(key, found, seconds) | {"kind": "note"} for key, found in review["notes"].items()]
     said.sort(key=lambda one: rank(one, order, "safety_critic"))
+    if review.get("approval"):
+        said.append({"role": "a person", "kind": "approval", "word": person(review["approval"]), "tools": []})
     return [one | {"note": note, "revision": number} for one in said]
+
+
+def person(approval: dict[str, Any]) -> str:
+    """A person's word on a proposal."""
+    if approval.get("edited"):
+        return "put another proposal in its place"
+    if approval.get("stopped_by_gate"):
+        return "approved it, but a gate had failed, which nobody can overrule"
+    return "approved it" if approval["approved"] else "rejected it"
 
 
 def spoken_order(spans: Sequence[Span], stage: int) -> list[str]:
@@ -141,6 +152,7 @@ def turn(name: str, answer: dict[str, Any], seconds: Spent) -> dict[str, Any]:
         "role": role,
         "kind": kind_of(parsed),
         "by": answer.get("by", role),
+        "model": answer.get("model"),
         "fallback": bool(answer.get("fallback")),
         "answer": answer,
         "data": None if parsed is None else json.dumps(parsed, indent=1, ensure_ascii=False),

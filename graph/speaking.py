@@ -14,7 +14,7 @@ from agents.checks import semantic_checks
 from agents.consulting import consult
 from agents.entrypoints import load_entrypoint, source_of
 from agents.render import render_messages, to_plain
-from agents.rolespec import RoleSpec
+from agents.rolespec import ExternalModel, RoleSpec
 from agents.schemas import Cost, Evidence
 from agents.structured import Attempt, RoleFailure, ask, call, output_schema
 from envsim.api import Message
@@ -80,9 +80,16 @@ def speak(
         told = given.model_dump(mode="json")
         cost = spoken(given.attempts) + looked.cost + cost_of_calls(made_before(work, role, file))
         shown = {"tokens": told["tokens"] + looked.written, "cost": cost.model_dump(mode="json")}
-        return {"by": role.name, "seen": messages, **told, **looked.record, **shown}
+        return {"by": role.name, **played_by(role), "seen": messages, **told, **looked.record, **shown}
 
     return recorded(work, file, role.name, asked, answer)
+
+
+def played_by(role: RoleSpec) -> dict[str, str]:
+    """Which model spoke, if it is not the checkpoint that is being trained."""
+    if isinstance(role.model, ExternalModel):
+        return {"model": f"{role.model.name} at {role.model.base_url}"}
+    return {} if role.model == "inherit" else {"model": role.model}
 
 
 def by_code(  # noqa: PLR0917  what is called, then how its answer is read

@@ -111,7 +111,7 @@ def _stage_summary(run: RunDir, environment: Environment, stage: int) -> dict[st
 
 
 def rounds(run: RunDir, stage: int) -> list[dict[str, Any]]:
-    """Every proposal of a stage with its gates, its critique and its notes, in order."""
+    """Every proposal of a stage with its gates, its critique, its notes and a person's word on it, in order."""
     found: list[dict[str, Any]] = []
     while run.exists(layout.in_round(stage, len(found), "proposal.json")):
         name = len(found)
@@ -121,6 +121,7 @@ def rounds(run: RunDir, stage: int) -> list[dict[str, Any]]:
                 "gates": run.read_if_there(layout.in_round(stage, name, "gates.json")),
                 "critique": answer(run, layout.in_round(stage, name, "critique.json")),
                 "notes": spoken(run, layout.in_round(stage, name, "notes")),
+                "approval": run.read_if_there(layout.in_round(stage, name, layout.APPROVAL)),
             }
         )
     return found

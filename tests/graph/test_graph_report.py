@@ -239,6 +239,36 @@ def test_roles_of_ones_own_are_told_in_their_order_with_seconds_and_calls() -> N
     assert "proposal 2 of 2" in page
 
 
+@pytest.mark.parametrize(
+    ("approval", "told"),
+    [
+        ({"approved": True}, "approved it"),
+        ({"approved": False}, "rejected it"),
+        ({"approved": False, "edited": True}, "put another proposal in its place"),
+        ({"approved": False, "stopped_by_gate": True}, "approved it, but a gate had failed"),
+    ],
+)
+def test_a_persons_word_stands_behind_the_critics(approval: dict[str, bool], told: str) -> None:
+    data = summary()
+    stage = data["stages"][1]
+    assert "a person" not in [one["role"] for one in turns(stage, data)]
+    stage["rounds"][0]["approval"] = approval
+    said = turns(stage, data)
+    last = [one["role"] for one in said].index("a person")
+    assert said[last - 1]["kind"] in ("critique", "note")
+    assert told in render(data, [])
+
+
+def test_another_model_and_another_designer_are_named() -> None:
+    data = summary()
+    assert "The model that is being trained read its own failures" in render(data, [])
+    data["stages"][1]["rounds"][0]["critique"]["model"] = "judge at http://localhost:1/v1"
+    data["identity"]["settings"]["designer"] = "random"
+    page = render(data, [])
+    assert "judge at http://localhost:1/v1" in page
+    assert "The model that is being trained read its own failures" not in page
+
+
 def test_a_log_that_says_nothing_leaves_the_shipped_order() -> None:
     names = [one["role"] for one in turns(summary()["stages"][1], summary())]
     assert names == [

@@ -20,13 +20,14 @@ from agents import role_checks
 from agents.places import RESERVED, PlaceCycle, stage_order, without_disabled
 from agents.role_checks import set_errors
 from agents.roles import load_roles
-from agents.rolespec import RoleSpec
+from agents.rolespec import ExternalModel, RoleSpec
 from graph import inputs
 from graph.build import CODE, NODES_A_STAGE, build
 from graph.prepare import prepare
 from graph.rundir import RunDir
 from graph.session import new_work
 from graph.settings import RunSettings, SettingsError
+from graph.speaking import played_by
 from graph.state import RunState
 from graph.summary import token_table
 from graph.timing import Clock
@@ -242,3 +243,19 @@ def test_tokens_of_notes_and_of_tools_are_booked_once(work: Work) -> None:
 def test_a_runs_tools_evaluate_open_sets_alone(work: Work, sealed: str) -> None:
     with pytest.raises(ValueError, match=f"the set '{sealed}' is sealed to roles"):
         evaluated(work, RunState(stage=1), sealed)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("inherit", {}),
+        ("base", {"model": "base"}),
+        (
+            ExternalModel(base_url="http://localhost:1/v1", name="judge"),
+            {"model": "judge at http://localhost:1/v1"},
+        ),
+    ],
+)
+def test_an_answer_says_which_other_model_gave_it(model: str | ExternalModel, told: dict[str, str]) -> None:
+    role = SHIPPED["safety_critic"].model_copy(update={"model": model})
+    assert played_by(role) == told
