@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 _BLOCK = 1 << 20
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
@@ -50,6 +52,21 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def lock(path: Path) -> TextIO:
+    """A lock on a file, which is made if need be; it ends when what is returned is closed, or with the process.
+
+    Raises:
+        BlockingIOError: another holds it.
+    """
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def sync(path: Path) -> None:
