@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="seedling, smollm2, a directory or a hub id; default: the profile's")
-    parser.add_argument("--profile", default="seedling", help="a shipped profile or a YAML file")
+    parser.add_argument(
+        "--profile", help="a shipped profile or a YAML file; default: seedling, for the model seedling alone"
+    )
     parser.add_argument("--set", default="anchor", help="anchor, validation, test or benchmark")
     parser.add_argument("--environment", default="lake")
     parser.add_argument("--directory", type=Path, required=True, help="where rollouts and report go; resumes there")
@@ -157,7 +159,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     _check_numbers(options)
-    profile = load_profile(options.profile)
+    profile = _profile(options)
     environment = get(options.environment)
     profile = profile.model_copy(update={"backend": _backend(options, profile)})
     ref = _model(options, profile)
@@ -212,6 +214,19 @@ def _evaluate(options: argparse.Namespace) -> None:
             # Its parts go only once the evaluation has them: one that was cut off needs them.
             policy.close()
     _print(report)
+
+
+def _profile(options: argparse.Namespace) -> Profile:
+    """The profile that was named; the seedling needs none."""
+    if options.profile is not None:
+        return load_profile(options.profile)
+    if options.url is None and options.model in (None, "seedling"):
+        return load_profile("seedling")
+    asked = f"--model {options.model}" if options.url is None else f"--url {options.url}"
+    raise EvaluationError(
+        f"{asked} needs a --profile, which says how prompts look and how long answers may be; for a run's checkpoint "
+        "take the one that its run.yaml names"
+    )
 
 
 def _backend(options: argparse.Namespace, profile: Profile) -> Backend:

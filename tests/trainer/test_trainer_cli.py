@@ -81,6 +81,19 @@ def test_bad_names_exit_with_2(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_only_the_seedling_is_evaluated_without_a_profile(
+    tiny: ModelRef, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--environment", "toy:Toy", "--directory", str(tmp_path / "out")]
+    for asked in (["--model", tiny.path], ["--url", "http://127.0.0.1:1/v1", "--served-model", "m"]):
+        assert main(["evaluate", *asked, *out]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{asked[0]} {asked[1]} needs a --profile, which says how prompts look")
+        assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    assert main(["evaluate", "--model", "seedling", "--limit", "1", *out]) == 0
+
+
 def test_stage_prints_its_result(
     make_spec: Callable[..., StageSpec],
     tmp_path: Path,
