@@ -27,6 +27,7 @@ from trainer.completions import CompletionsError
 from trainer.completions_table import add_arguments as add_completions_arguments
 from trainer.completions_table import show as show_completions
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.files import make_directory
 from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.places import evaluation_plan, launcher
 from trainer.launch.settings import LaunchSettings, RaySettings
@@ -188,8 +189,9 @@ def _evaluate(options: argparse.Namespace) -> None:
 
         policy: OwnedPolicy
         with ExitStack() as held:
-            if shards > 1 or options.ray is not None:
-                place = _place(options, profile.launch)
+            place = _place(options, profile.launch) if shards > 1 or options.ray is not None else None
+            make_directory(options.directory)
+            if place is not None:
                 policy = ShardedPolicy(
                     place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
                 )
@@ -286,6 +288,7 @@ def _stage(options: argparse.Namespace) -> None:
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
         place = _place(options, LaunchSettings(grace_seconds=options.grace))
+        make_directory(directory)
         kind = metrics_of(spec)
         with (
             stopped_by_signals() as stop,
