@@ -17,7 +17,7 @@ OF_THE_DAY = frozenset(
 )
 """Keys of JSON files that tell of a run's course and not of what it came to."""
 NOT_COMPARED = re.compile(
-    r"attempt-\d+/|graph\.sqlite|events\.jsonl|lock|.*worker\.lock|report/|run\.yaml|stages/\d+/completions/|tensorboard/"
+    r"attempt-\d+/|graph\.sqlite|events\.jsonl|lock|.*\.lock|report/|run\.yaml|stages/\d+/completions/|tensorboard/"
     r"|.*made_from\.json|.*\.tmp"
 )
 """Logs, databases, locks, pages, and what an attempt leaves: the model that it made is compared by its files."""

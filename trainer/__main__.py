@@ -27,6 +27,7 @@ from trainer.completions import CompletionsError
 from trainer.completions_table import add_arguments as add_completions_arguments
 from trainer.completions_table import show as show_completions
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.files import make_directory
 from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.places import evaluation_plan, launcher
 from trainer.launch.settings import LaunchSettings, RaySettings
@@ -108,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="seedling, smollm2, a directory or a hub id; default: the profile's")
-    parser.add_argument("--profile", default="seedling", help="a shipped profile or a YAML file")
+    parser.add_argument(
+        "--profile", help="a shipped profile or a YAML file; default: seedling, for the model seedling alone"
+    )
     parser.add_argument("--set", default="anchor", help="anchor, validation, test or benchmark")
     parser.add_argument("--environment", default="lake")
     parser.add_argument("--directory", type=Path, required=True, help="where rollouts and report go; resumes there")
@@ -157,7 +160,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     _check_numbers(options)
-    profile = load_profile(options.profile)
+    profile = _profile(options)
     environment = get(options.environment)
     profile = profile.model_copy(update={"backend": _backend(options, profile)})
     ref = _model(options, profile)
@@ -186,8 +189,9 @@ def _evaluate(options: argparse.Namespace) -> None:
 
         policy: OwnedPolicy
         with ExitStack() as held:
-            if shards > 1 or options.ray is not None:
-                place = _place(options, profile.launch)
+            place = _place(options, profile.launch) if shards > 1 or options.ray is not None else None
+            make_directory(options.directory)
+            if place is not None:
                 policy = ShardedPolicy(
                     place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
                 )
@@ -212,6 +216,19 @@ def _evaluate(options: argparse.Namespace) -> None:
             # Its parts go only once the evaluation has them: one that was cut off needs them.
             policy.close()
     _print(report)
+
+
+def _profile(options: argparse.Namespace) -> Profile:
+    """The profile that was named; the seedling needs none."""
+    if options.profile is not None:
+        return load_profile(options.profile)
+    if options.url is None and options.model in (None, "seedling"):
+        return load_profile("seedling")
+    asked = f"--model {options.model}" if options.url is None else f"--url {options.url}"
+    raise EvaluationError(
+        f"{asked} needs a --profile, which says how prompts look and how long answers may be; for a run's checkpoint "
+        "take the one that its run.yaml names"
+    )
 
 
 def _backend(options: argparse.Namespace, profile: Profile) -> Backend:
@@ -271,6 +288,7 @@ def _stage(options: argparse.Namespace) -> None:
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
         place = _place(options, LaunchSettings(grace_seconds=options.grace))
+        make_directory(directory)
         kind = metrics_of(spec)
         with (
             stopped_by_signals() as stop,

@@ -12,14 +12,14 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
 
 from envsim.api import Environment, Fault, Instance, Message, Progress, Style
-from trainer.files import read_lines, write_atomic
+from trainer.files import lock, read_lines, write_atomic
 from trainer.metrics import mean_known
 from trainer.policy import Completion, Policy, StreamingPolicy
 from trainer.spec import CellStats, EvalReport, Frozen, GenerationSettings, absent, canonical_hash, explain
@@ -130,7 +130,7 @@ def evaluate(
         The report; ``seconds`` are those of this call alone.
 
     Raises:
-        EvaluationError: the set is empty, or files of another evaluation are in the way.
+        EvaluationError: the set is empty, files of another evaluation are in the way, or another writes them now.
     """
     if not instances:
         raise EvaluationError(f"the set {set_name!r} is empty; expected at least one instance")
@@ -147,36 +147,38 @@ def evaluate(
         seed=seed,
         backend=backend,
     )
-    path = rollouts_path(directory, set_name)
-    streams = isinstance(policy, StreamingPolicy)
-    owed = _resume(path, header, instances, in_chunks=not streams)
-    if not owed and (finished := _finished(directory, set_name, keep_failures)) is not None:
-        return finished
-    prompts = [environment.prompt(instances[index], style) for index in owed]
-    # Far apart, so that the seeds of two evaluations do not meet.
-    seeds = [seed * 1_000_003 + first + index for index in owed]
-    answered = len(instances) - len(owed)
-    # Closed whatever happens here, so that a server is asked nothing more.
-    with (
-        path.open("a", encoding="utf-8") as file,
-        closing(_answers(policy, prompts, seeds, generation, samples)) as batches,
-    ):
-        for batch in batches:
-            rows = [row for place, given in batch for row in _rows(environment, instances[owed[place]], given)]
-            file.write("".join(row.model_dump_json() + "\n" for row in rows))
-            file.flush()
-            os.fsync(file.fileno())
-            answered += len(batch)
-            if progress is not None:
-                progress(answered, len(instances))
-    if streams:
-        _resume(path, header, instances, in_chunks=False)
-    rollouts = read_rollouts(path)
-    if keep_failures:
-        _write_failures(environment, instances, rollouts, failures_path(directory, set_name))
-    report = summarise(header, environment.cells(), rollouts, file_name=path.name, seconds=time.monotonic() - started)
-    write_atomic(report_path(directory, set_name), report.model_dump_json(indent=1))
-    return report
+    with _alone(directory, set_name):
+        path = rollouts_path(directory, set_name)
+        streams = isinstance(policy, StreamingPolicy)
+        owed = _resume(path, header, instances, in_chunks=not streams)
+        if not owed and (finished := _finished(directory, header, len(instances), keep_failures)) is not None:
+            return finished
+        prompts = [environment.prompt(instances[index], style) for index in owed]
+        # Far apart, so that the seeds of two evaluations do not meet.
+        seeds = [seed * 1_000_003 + first + index for index in owed]
+        answered = len(instances) - len(owed)
+        # Closed whatever happens here, so that a server is asked nothing more.
+        with (
+            path.open("a", encoding="utf-8") as file,
+            closing(_answers(policy, prompts, seeds, generation, samples)) as batches,
+        ):
+            for batch in batches:
+                rows = [row for place, given in batch for row in _rows(environment, instances[owed[place]], given)]
+                file.write("".join(row.model_dump_json() + "\n" for row in rows))
+                file.flush()
+                os.fsync(file.fileno())
+                answered += len(batch)
+                if progress is not None:
+                    progress(answered, len(instances))
+        if streams:
+            _resume(path, header, instances, in_chunks=False)
+        rollouts = read_rollouts(path)
+        if keep_failures:
+            _write_failures(environment, instances, rollouts, failures_path(directory, set_name))
+        seconds = time.monotonic() - started
+        report = summarise(header, environment.cells(), rollouts, file_name=path.name, seconds=seconds)
+        write_atomic(report_path(directory, set_name), report.model_dump_json(indent=1))
+        return report
 
 
 def in_order(environment: Environment, instances: Sequence[Instance], style: Style) -> list[Instance]:
@@ -277,6 +279,20 @@ def _rows(environment: Environment, instance: Instance, completions: Sequence[Co
         )
 
 
+@contextmanager
+def _alone(directory: Path, set_name: str) -> Iterator[None]:
+    """Nobody else writes the set's files meanwhile: two at once would add every row twice."""
+    path = directory / f"{set_name}.lock"
+    try:
+        held = lock(path)
+    except BlockingIOError as error:
+        raise EvaluationError(
+            f"another evaluation holds {path}; wait for its end, or evaluate into another directory"
+        ) from error
+    with held:
+        yield
+
+
 def _resume(path: Path, header: Header, instances: Sequence[Instance], *, in_chunks: bool) -> list[int]:
     """Put the file's whole instances in the order of the set, cut off the rest, and say which are owed.
 
@@ -293,7 +309,15 @@ def _resume(path: Path, header: Header, instances: Sequence[Instance], *, in_chu
             f"{first.strip()!r}; evaluate into another directory or remove the file"
         )
     found: dict[str, dict[int, str]] = defaultdict(dict)
-    for row, line in zip(_read(path, lines), lines[1:], strict=True):
+    # A set may hold a task twice.
+    room = Counter((instance.id, sample) for instance in instances for sample in range(header.samples))
+    for number, (row, line) in enumerate(zip(_read(path, lines), lines[1:], strict=True), start=2):
+        if not room[row.id, row.sample]:
+            raise EvaluationError(
+                f"{path}, line {number} is sample {row.sample} of {row.id!r}: no task of this set, or one that is "
+                "answered above; expected each once; remove the file to evaluate anew"
+            )
+        room[row.id, row.sample] -= 1
         found[row.id][row.sample] = line + "\n"
     whole = [index for index, instance in enumerate(instances) if len(found[instance.id]) == header.samples]
     if in_chunks and len(whole) < len(instances):
@@ -306,16 +330,20 @@ def _resume(path: Path, header: Header, instances: Sequence[Instance], *, in_chu
     return sorted(set(range(len(instances))).difference(whole))
 
 
-def _finished(directory: Path, set_name: str, keep_failures: bool) -> EvalReport | None:
-    path = report_path(directory, set_name)
-    if not path.exists() or (keep_failures and not failures_path(directory, set_name).exists()):
+def _finished(directory: Path, header: Header, n: int, keep_failures: bool) -> EvalReport | None:
+    """The report of the n tasks whose rows are all there; None if it is missing or tells of other rows."""
+    path = report_path(directory, header.set)
+    if not path.exists() or (keep_failures and not failures_path(directory, header.set).exists()):
         return None
     try:
-        return EvalReport.model_validate_json(path.read_bytes())
+        report = EvalReport.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise EvaluationError(
             f"{path} is no report: {explain(error)}; remove it, and it is written again from the rollouts beside it"
         ) from error
+    told = (report.model_sha256, report.n, report.samples, report.seed, report.temperature)
+    expected = (header.model_sha256, n, header.samples, header.seed, header.generation.temperature)
+    return report if told == expected else None
 
 
 def _read(path: Path, lines: Sequence[str]) -> list[Rollout]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 _BLOCK = 1 << 20
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
@@ -50,6 +52,36 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def make_directory(path: Path) -> None:
+    """The directory that a command's ``--directory`` names, made if need be.
+
+    Raises:
+        OSError: a file is in the way, or it cannot be made; one line says which.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(f"--directory {path} is a file or lies in one; name a directory") from error
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise OSError(f"--directory {str(path)!r} cannot be used: {why}; name another") from error
+
+
+def lock(path: Path) -> TextIO:
+    """A lock on a file, which is made if need be; it ends when what is returned is closed, or with the process.
+
+    Raises:
+        BlockingIOError: another holds it.
+    """
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def sync(path: Path) -> None:

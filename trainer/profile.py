@@ -6,6 +6,7 @@ known one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -173,27 +174,39 @@ def load_profile(name_or_path: str | Path) -> Profile:
     try:
         if source in shipped:
             data = parse_yaml(shipped[source], source)
-        elif _is_file(source):
+        elif _is(Path.is_file, source):
             data = parse_yaml(read_text(Path(source)), source)
         else:
-            raise ProfileError(
-                f"no profile {short(source)}{_hint(source, list(shipped))}; expected one of {sorted(shipped)} or a "
-                "YAML file"
-            )
+            raise ProfileError(_unknown(source, shipped))
     except DocumentError as error:
         raise ProfileError(f"profile {error}") from error
+    if not isinstance(data, dict):
+        holds = "is empty" if data is None else f"holds {short(data)}"
+        raise ProfileError(
+            f"profile {source} {holds}, expected a mapping with a profile's keys, as in trainer/profiles/seedling.yaml"
+        )
     try:
         return Profile.model_validate(data)
     except ValidationError as error:
         raise ProfileError(f"profile {source}: {_explain(error)}") from error
 
 
-def _is_file(source: str) -> bool:
+def _is(kind: Callable[[Path], bool], source: str) -> bool:
     try:
-        return Path(source).is_file()
+        return kind(Path(source))
     except (OSError, ValueError):
         # A name too long for the file system, or with a null character.
         return False
+
+
+def _unknown(source: str, shipped: Iterable[str]) -> str:
+    """Why a source that is no shipped profile and no file is refused."""
+    known = sorted(shipped)
+    if _is(Path.is_dir, source):
+        return f"profile {short(source)} is a directory, expected a YAML file or one of {known}"
+    if "/" in source or source.endswith((".yaml", ".yml")):
+        return f"profile {short(source)}: no such file{_hint(Path(source).stem, known)}; expected one or one of {known}"
+    return f"no profile {short(source)}{_hint(source, known)}; expected one of {known} or a YAML file"
 
 
 def shipped_profiles() -> dict[str, str]:
@@ -260,7 +273,10 @@ def _explain(error: ValidationError) -> str:
         hint = ""
         if item["type"] == "extra_forbidden":
             hint = _hint(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
-        lines.append(f"{where or 'profile'} = {short(item['input'])}: {item['msg']}{hint}")
+        # What is wrong with a mapping as a whole is said by its check; it would not be found in a dump of it.
+        whole = item["type"] in {"value_error", "missing"} and isinstance(item["input"], dict)
+        given = [where] if whole else [f"{where or 'profile'} = {short(item['input'])}"]
+        lines.append(": ".join([*filter(None, given), item["msg"].removeprefix("Value error, ") + hint]))
     return "; ".join(lines)
 
 

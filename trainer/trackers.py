@@ -77,9 +77,7 @@ class WandB:
                 settings=wandb.Settings(console="off", x_disable_stats=True, silent=True),
             )
         except (wandb.Error, OSError) as error:
-            raise TrackingError(
-                f"tracking: wandb cannot start: {' '.join(str(error).split())}; log in, or set WANDB_MODE=offline"
-            ) from error
+            raise _wandb_cannot_start(error) from error
 
     def log(self, point: Point) -> None:
         self._ledger.claim(point.step)
@@ -88,6 +86,23 @@ class WandB:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def check_wandb() -> None:
+    """What W&B needs besides the network: a key, which it asks for at a terminal. Raises TrackingError without one."""
+    import wandb  # noqa: PLC0415
+
+    try:
+        if wandb.setup().settings.mode not in {"offline", "dryrun", "disabled"}:
+            wandb.login(verify=False)
+    except (wandb.Error, OSError) as error:
+        raise _wandb_cannot_start(error) from error
+
+
+def _wandb_cannot_start(error: Exception) -> TrackingError:
+    return TrackingError(
+        f"tracking: wandb cannot start: {' '.join(str(error).split())}; log in, or set WANDB_MODE=offline"
+    )
 
 
 class Trackio:

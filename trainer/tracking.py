@@ -96,8 +96,16 @@ class Ledger:
         write_atomic(self._path, json.dumps({"id": self.identity, "last_step": step}) + "\n")
 
 
-def check_trackers(names: Iterable[TrackerName]) -> None:
-    """Raises TrackingError, in one line, if a tracker's package is not installed."""
+def check_trackers(names: Sequence[TrackerName]) -> None:
+    """Raises TrackingError, in one line, if a tracker's package is not installed, or W&B has no key."""
+    _check_installed(names)
+    if "wandb" in names:
+        from trainer.trackers import check_wandb  # noqa: PLC0415  what it imports takes up to a second
+
+        check_wandb()
+
+
+def _check_installed(names: Iterable[TrackerName]) -> None:
     missing = [name for name in names if not _installed(name)]
     if missing:
         raise TrackingError(
@@ -182,7 +190,7 @@ def open_curves(
     """
     from trainer.trackers import OPENERS  # noqa: PLC0415  what the openers import takes up to a second
 
-    check_trackers(names)
+    _check_installed(names)
     with ExitStack() as stack:
         opened: dict[TrackerName, Opened] = {}
         for name in names:

@@ -28,6 +28,7 @@ from trainer.attempts import attempts
 from trainer.checkpoint import CheckpointError, resolve
 from trainer.dataset import DatasetError, write_dataset
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.files import make_directory
 from trainer.launch.contract import LaunchError
 from trainer.launch.places import evaluation_plan, launcher
 from trainer.metrics import SftMetrics, stage_rows
@@ -89,7 +90,7 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> int:
     environment = get(options.environment)
     start = resolve(options.model or profile.model)
     directory: Path = options.directory
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     config = _config(environment, options.config)
     tasks = environment.generate(config, options.tasks, options.seed).instances
     data = write_dataset(tasks, directory / "dataset.jsonl")

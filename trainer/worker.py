@@ -10,7 +10,6 @@ memory, 6 disk full, 75 ended by SIGTERM; where it can be written, DIR/outcome.j
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import shutil
 import sys
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from trainer.attempts import LOCK, RESULT, attempts, read_result_of, record_worker
-from trainer.files import publish, remove_stale, write_atomic
+from trainer.files import lock, publish, remove_stale, write_atomic
 from trainer.imports import prepare
 from trainer.launch.leash import follow_parent
 from trainer.metrics import beat
@@ -206,12 +205,12 @@ def _clear(stage: Path, attempt: Path) -> None:
 
 @contextmanager
 def _hold(stage: Path) -> Iterator[None]:
-    with (stage / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"another worker holds {stage / LOCK}; attach to it or end it first", file=sys.stderr)
-            raise SystemExit(EXIT_HELD) from None
+    try:
+        held = lock(stage / LOCK)
+    except BlockingIOError:
+        print(f"another worker holds {stage / LOCK}; attach to it or end it first", file=sys.stderr)
+        raise SystemExit(EXIT_HELD) from None
+    with held:
         yield
 
 

@@ -21,6 +21,7 @@ from trainer.evaluate import read_rollouts
 from trainer.metrics import read_attempt
 from trainer.profile import shipped_profiles
 from trainer.spec import EvalReport, ModelRef, StageResult, StageSpec
+from trainer.warm_start import main as warm_start
 
 
 @pytest.fixture
@@ -79,6 +80,52 @@ def test_bad_names_exit_with_2(
 ) -> None:
     assert main(evaluation(profile, tiny, tmp_path, **change)) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_only_the_seedling_is_evaluated_without_a_profile(
+    tiny: ModelRef, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--environment", "toy:Toy", "--directory", str(tmp_path / "out")]
+    for asked in (["--model", tiny.path], ["--url", "http://127.0.0.1:1/v1", "--served-model", "m"]):
+        assert main(["evaluate", *asked, *out]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{asked[0]} {asked[1]} needs a --profile, which says how prompts look")
+        assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    assert main(["evaluate", "--model", "seedling", "--limit", "1", *out]) == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("file", "--directory {} is a file or lies in one; name a directory\n"),
+        ("file/out", "--directory {} is a file or lies in one; name a directory\n"),
+        ("/proc/nope", "--directory '{}' cannot be used: No such file or directory; name another\n"),
+        ("\0", "--directory {!r} cannot be used: embedded null byte; name another\n"),
+    ],
+)
+def test_a_directory_that_cannot_be_is_one_line(
+    *,
+    make_spec: Callable[..., StageSpec],
+    profile: str,
+    tiny: ModelRef,
+    tmp_path: Path,
+    where: str,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "spec.json").write_text(make_spec().model_dump_json())
+    directory = str(tmp_path / where)
+    assert main(evaluation(profile, tiny, tmp_path, **{"--directory": directory})) == 2
+    evaluated = capsys.readouterr().err
+    assert main(["stage", "--spec", str(tmp_path / "spec.json"), "--directory", directory]) == 2
+    trained = capsys.readouterr().err
+    warmed = ["--profile", "smollm2-warm", "--model", "seedling", "--environment", "toy:Toy"]
+    assert warm_start([*warmed, "--directory", directory]) == 2
+    for said in (evaluated, trained, capsys.readouterr().err):
+        assert said.splitlines(keepends=True)[-1] == says.format(directory)
+    assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_stage_prints_its_result(

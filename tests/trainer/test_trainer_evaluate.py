@@ -138,6 +138,48 @@ def test_another_evaluations_files_are_refused_and_kept(tmp_path: Path, change: 
     assert rollouts_path(tmp_path, "anchor").read_text() == before
 
 
+def test_two_evaluations_do_not_write_the_same_files(tmp_path: Path) -> None:
+    class Meanwhile(Scripted):
+        def generate(self, prompts: Sequence[Any], **arguments: Any) -> list[list[Completion]]:
+            with pytest.raises(EvaluationError, match=r"another evaluation holds .*/anchor\.lock"):
+                run(tmp_path, Scripted())
+            run(tmp_path, Scripted(), set_name="test")
+            return super().generate(prompts, **arguments)
+
+    assert run(tmp_path, Meanwhile()).n == len(read_rollouts(rollouts_path(tmp_path, "anchor"))) == 300
+
+
+@pytest.mark.parametrize("change", [{}, {"id": "toy-300"}, {"sample": 1}])
+def test_surplus_rows_are_named_and_kept(tmp_path: Path, change: dict[str, Any]) -> None:
+    run(tmp_path, Scripted())
+    path = rollouts_path(tmp_path, "anchor")
+    row = read_rollouts(path)[7].model_copy(update=change)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(row.model_dump_json() + "\n")
+    before = path.read_bytes()
+    with pytest.raises(EvaluationError, match=f"line 302 is sample {row.sample} of '{row.id}'.*expected each once"):
+        run(tmp_path, Scripted())
+    assert path.read_bytes() == before
+
+
+def test_a_set_may_hold_a_task_twice(tmp_path: Path) -> None:
+    toy, policy = Toy(), Scripted()
+    tasks = [*toy.instances(5), toy.instances(1)[0]]
+    values: dict[str, Any] = {"set_name": "anchor", "model_sha256": "m", "style": "compact", "generation": GREEDY}
+    report = evaluate(policy, toy, tasks, directory=tmp_path, **values)
+    assert evaluate(policy, toy, tasks, directory=tmp_path, **values) == report
+    assert (report.n, policy.calls) == (6, [6])
+
+
+@pytest.mark.parametrize("stale", [{"n": 400}, {"model_sha256": "other"}])
+def test_a_report_of_other_rows_is_written_again(tmp_path: Path, stale: dict[str, Any]) -> None:
+    report, policy = run(tmp_path, Scripted()), Scripted()
+    path = report_path(tmp_path, "anchor")
+    path.write_text(report.model_copy(update=stale).model_dump_json())
+    assert same(run(tmp_path, policy)) == same(report) == same(EvalReport.model_validate_json(path.read_bytes()))
+    assert policy.calls == []
+
+
 def test_failures_are_kept_with_their_trajectories(tmp_path: Path) -> None:
     report = run(tmp_path, Scripted(), keep_failures=True)
     rows = [json.loads(line) for line in failures_path(tmp_path, "anchor").read_text().splitlines()]

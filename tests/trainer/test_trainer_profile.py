@@ -70,6 +70,37 @@ def test_mistakes_are_named(tmp_path: Path, section: str | None, key: str, value
         load_profile(path)
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "says"),
+    [
+        ("bounds", "min_steps", 10_000, "bounds: min_steps 10000 exceeds max_steps 110"),
+        ("grpo", "batch", 33, "grpo.batch 33 is no multiple of grpo.group 16; groups must be whole"),
+        ("grpo", "steps", None, "grpo.steps: Field required"),
+    ],
+)
+def test_what_is_wrong_with_a_whole_section_is_told_without_a_dump_of_it(
+    tmp_path: Path, section: str, key: str, value: int | None, says: str
+) -> None:
+    data = yaml.safe_load(shipped_profiles()["seedling"])
+    data[section][key] = value
+    if value is None:
+        del data[section][key]
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(data))
+    with pytest.raises(ProfileError) as caught:
+        load_profile(path)
+    assert str(caught.value) == f"profile {path}: {says}"
+
+
+def test_a_path_that_leads_to_no_file_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"^profile '/nowhere/seedlng.yml': no such file, did you mean 'seedling'\?"):
+        load_profile("/nowhere/seedlng.yml")
+    with pytest.raises(ProfileError, match=r"^profile 'mine.yaml': no such file; expected one or one of \['qwen3-4b'"):
+        load_profile("mine.yaml")
+    with pytest.raises(ProfileError, match=r" is a directory, expected a YAML file or one of \["):
+        load_profile(tmp_path)
+
+
 def test_unknown_names_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="did you mean 'seedling'"):
         load_profile("seedlng")
@@ -80,7 +111,13 @@ def test_unknown_names_and_broken_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"\x89PNG\xff", "no UTF-8"), (b"[" * 5000, "nested"), (b"seed: " + b"9" * 5000, "YAML"), (b"", "valid dict")],
+    [
+        (b"\x89PNG\xff", "no UTF-8"),
+        (b"[" * 5000, "nested"),
+        (b"seed: " + b"9" * 5000, "YAML"),
+        (b"", "is empty, expected a mapping"),
+        (b"- a", r"holds \['a'\], expected a mapping"),
+    ],
 )
 def test_files_that_are_no_profile_are_named(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "mine.yaml"

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -204,6 +204,15 @@ def test_what_a_server_says_is_not_asked_again(server: Server, policy: OpenAIPol
     with pytest.raises(PolicyError, match=f"failed for model 'some-model': Error code: {status}"):
         policy.generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
     assert len(server.requests) == 1
+
+
+def test_a_server_of_pages_is_no_server_of_models() -> None:
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as pages:
+        threading.Thread(target=pages.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{pages.server_port}/v1"
+        with pytest.raises(PolicyError, match=r"/v1/ answered with status 501 and no JSON; is it OpenAI-compatible\?"):
+            OpenAIPolicy(url, "some-model").generate(PROMPTS[:1], max_new_tokens=9, temperature=0)
+        pages.shutdown()
 
 
 def test_an_answer_that_takes_too_long_is_not_asked_for_again(server: Server) -> None:

@@ -257,7 +257,7 @@ def test_a_killed_evaluation_by_url_goes_on_behind_a_torn_line(tmp_path: Path) -
         line = [
             *(sys.executable, "-m", "trainer", "evaluate", "--environment", "many:Many", "--set", "anchor"),
             *("--url", server.base_url, "--served-model", "policy", "--directory", str(tmp_path / "cut")),
-            *("--samples", "2", "--temperature", "1"),
+            *("--samples", "2", "--temperature", "1", "--profile", "seedling"),
         ]
         path = rollouts_path(tmp_path / "cut", "anchor")
         killed = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -341,7 +341,8 @@ def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.Ca
     ],
 )
 def test_slips_of_an_evaluation(tmp_path: Path, line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate_main(["evaluate", "--environment", "many:Many", "--directory", str(tmp_path / "out"), *line]) == 2
+    fixed = ["--environment", "many:Many", "--profile", "seedling", "--directory", str(tmp_path / "out")]
+    assert evaluate_main(["evaluate", *fixed, *line]) == 2
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1

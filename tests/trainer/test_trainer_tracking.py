@@ -119,22 +119,40 @@ def test_wandb_offline_has_every_step_once(
     assert sorted(row for file in files for row in wandb_rows(file)) == EXPECTED
 
 
-def test_wandb_without_a_key_is_refused_before_training(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
-    (tmp_path / "spec.json").write_text(make_spec().model_dump_json())
+NO_KEY = re.compile(r"tracking: wandb cannot start: No API key.*; log in, or set WANDB_MODE=offline")
+
+
+def without_key(line: list[str], home: Path, **own: str) -> subprocess.CompletedProcess[str]:
+    """Python where W&B finds no key but what is given here."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    command = [sys.executable, "-m", "trainer", "stage", "--spec", "spec.json", "--directory", "000"]
-    ended = subprocess.run(
-        [*command, "--tracking", "wandb"],
-        cwd=tmp_path,
-        env={**environment, "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")},
+    return subprocess.run(
+        [sys.executable, *line],
+        cwd=home,
+        env={**environment, "HOME": str(home), "NETRC": str(home / "netrc"), **own},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
-    [line] = ended.stderr.strip().splitlines()[-1:]
+
+
+def test_wandb_without_a_key_is_refused_before_training(make_spec: Callable[..., StageSpec], tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(make_spec().model_dump_json())
+    line = ["-m", "trainer", "stage", "--spec", "spec.json", "--directory", "000", "--tracking", "wandb"]
+    ended = without_key(line, tmp_path)
     assert ended.returncode == 2
-    assert re.fullmatch(r"tracking: wandb cannot start: No API key.*; log in, or set WANDB_MODE=offline", line)
+    assert NO_KEY.fullmatch(ended.stderr.strip().splitlines()[-1])
     assert not list(tmp_path.glob("000/attempt-*"))
+
+
+def test_wandb_is_asked_for_its_key_where_trackers_are_checked(tmp_path: Path) -> None:
+    line = ["-c", "from trainer.tracking import check_trackers; check_trackers(['tensorboard', 'wandb'])"]
+    ended = without_key(line, tmp_path)
+    assert ended.returncode == 1
+    assert NO_KEY.search(ended.stderr)
+    offline = without_key(line, tmp_path, WANDB_MODE="offline")
+    assert (offline.returncode, offline.stderr) == (0, "")
+    assert without_key(line, tmp_path, WANDB_API_KEY="0" * 40).returncode == 0
 
 
 def test_trackio_has_every_step_once(

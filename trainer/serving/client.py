@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Literal, get_args
 
-from openai import APIConnectionError, APITimeoutError, OpenAI, OpenAIError
+from openai import APIConnectionError, APIStatusError, APITimeoutError, OpenAI, OpenAIError
 from pydantic import BaseModel, Field, ValidationError
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, stop_when_event_set
 from tenacity.wait import wait_exponential
@@ -230,6 +230,11 @@ class OpenAIPolicy:
         if isinstance(error, APIConnectionError):
             cause = error.__cause__ or error
             return f"{where} cannot be reached for model {self.model!r}, tried {TRIES} times: {_line(cause)}"
+        if isinstance(error, APIStatusError) and not isinstance(error.body, dict):
+            return (
+                f"{where} answered with status {error.status_code} and no JSON; is it OpenAI-compatible? expected a "
+                "URL such as http://127.0.0.1:8000/v1"
+            )
         return f"{where} failed for model {self.model!r}: {_line(error)}"
 
     def _read(self, body: bytes) -> _Answer:
