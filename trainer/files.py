@@ -14,6 +14,22 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
 """The names that ``write_atomic`` gives, with the process that writes."""
 
 
+class DirectoryError(OSError):
+    """A directory that a command is to write into cannot be had."""
+
+
+def make_directory(path: Path, flag: str = "--directory") -> None:
+    """Make the directory that a command was given by a flag, where it is missing. Raises DirectoryError in one line."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DirectoryError(f"{flag} {path} is a file or lies in one; name a directory") from error
+    except OSError as error:
+        raise DirectoryError(
+            f"{flag} {path} cannot be made: {error.strerror}; name a directory that can be written"
+        ) from error
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write text so that a reader, or a crash, sees the old file or the new one and never a part.
 
