@@ -35,7 +35,7 @@ from trainer.metrics import metrics_of
 from trainer.policy import OwnedPolicy, PolicyError
 from trainer.processes import GRACE_SECONDS
 from trainer.profile import Profile, ProfileError, load_profile
-from trainer.serving.settings import Backend, UrlBackend, VllmBackend, engine
+from trainer.serving.settings import Backend, UrlBackend, VllmBackend, check_url, engine
 from trainer.spec import (
     EvalReport,
     ModelRef,
@@ -63,7 +63,6 @@ _BAD_INPUT = (
     EvaluationError,
     ProfileError,
     TrackingError,
-    ValidationError,
     OSError,
 )
 
@@ -94,6 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], None] = options.run
     try:
         run(options)
+    except ValidationError as error:
+        print(explain(error), file=sys.stderr)
+        return 2
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
@@ -220,6 +222,10 @@ def _backend(options: argparse.Namespace, profile: Profile) -> Backend:
     if (options.url is None) != (options.served_model is None):
         raise EvaluationError("--url and --served-model belong together; give both or neither")
     if options.url is not None:
+        try:
+            check_url("--url", options.url)
+        except ValueError as error:
+            raise EvaluationError(str(error)) from error
         return UrlBackend(base_url=options.url, model=options.served_model)
     if options.vllm is not None:
         given = profile.backend if isinstance(profile.backend, VllmBackend) else VllmBackend()

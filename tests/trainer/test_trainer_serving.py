@@ -321,6 +321,8 @@ def test_the_canary_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["start", "--directory", "x", "--vllm", sys.executable, "--", "--port=1"], "'--port=1' is set by us"),
         (["agree", "--n", "0"], "--n is 0, expected 1 to"),
         (["bench", "--repeats", "0"], "--repeats is 0 and"),
+        (["check", "--url", "foo", "--served-model", "m"], "--url is 'foo', expected one such as"),
+        (["check", "--url", "ftp://x/v1", "--served-model", "m"], "--url is 'ftp://x/v1', expected one such as"),
     ],
 )
 def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +339,8 @@ def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.Ca
         (["--url", "http://x/v1", "--served-model", "m", "--vllm"], "--url and --vllm exclude each other"),
         (["--url", "http://x/v1", "--served-model", "m", "--model", "seedling"], "answers with its own 'm'"),
         (["--url", "http://x/v1", "--served-model", "m", "--shards", "2"], "by URL is not split into tasks, got 2"),
-        (["--url", "localhost", "--served-model", "m"], "base_url is 'localhost', expected one such as"),
+        (["--url", "localhost", "--served-model", "m"], "--url is 'localhost', expected one such as"),
+        (["--url", "http://x/v1", "--served-model", ""], "model = '': String should have at least 1 character"),
     ],
 )
 def test_slips_of_an_evaluation(tmp_path: Path, line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,16 +29,16 @@ from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.agreement import Agreement, agreement
 from trainer.serving.bench import Speed, measure
 from trainer.serving.client import Constraint, OpenAIPolicy
-from trainer.serving.health import ServingError
-from trainer.serving.server import SERVED_NAME, Server, serving
-from trainer.serving.settings import VllmBackend
+from trainer.serving.health import ServingError, ServingInputError
+from trainer.serving.server import SERVED_NAME, Server, interpreter, serving
+from trainer.serving.settings import VllmBackend, check_url
 from trainer.spec import ModelRef
 
 LEAST_SHARE = 0.99
 """Of the choices that a server must make as transformers makes them, in float32."""
 LARGEST_GAP = 0.01
 """Nats between two tokens of which either may be chosen, in float32."""
-_BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, ProfileError, ValidationError, OSError)
+_BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, ProfileError, ServingInputError, ValidationError, OSError)
 _SHOWN = 20
 
 
@@ -173,6 +173,10 @@ def _canary(server: Server) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    try:
+        check_url("--url", options.url)
+    except ValueError as error:
+        raise ServingInputError(str(error)) from error
     OpenAIPolicy(options.url, options.served_model).check()
     print(f"{options.url} holds {options.served_model!r} to a JSON Schema")
     return 0
@@ -221,6 +225,8 @@ def _bench(options: argparse.Namespace) -> int:
         raise EnvsimError(
             f"--repeats is {options.repeats} and --temperature {options.temperature}, expected at least 1, and 0 to 100"
         )
+    # Before the other engines are timed, which takes minutes.
+    interpreter(backend)
     with tempfile.TemporaryDirectory() as scratch:
         speeds = measure(
             profile,
