@@ -35,6 +35,8 @@ from trainer.metrics import metrics_of
 from trainer.policy import OwnedPolicy, PolicyError
 from trainer.processes import GRACE_SECONDS
 from trainer.profile import Profile, ProfileError, load_profile
+from trainer.serving.health import ServingInputError
+from trainer.serving.server import interpreter
 from trainer.serving.settings import Backend, UrlBackend, VllmBackend, check_url, engine
 from trainer.spec import (
     EvalReport,
@@ -62,6 +64,7 @@ _BAD_INPUT = (
     EnvsimError,
     EvaluationError,
     ProfileError,
+    ServingInputError,
     TrackingError,
     OSError,
 )
@@ -163,6 +166,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     environment = get(options.environment)
     profile = profile.model_copy(update={"backend": _backend(options, profile)})
     ref = _model(options, profile)
+    if isinstance(profile.backend, VllmBackend) and options.ray is None and not _on_ray(profile):
+        interpreter(profile.backend)
     instances = environment.frozen_set(options.set)
     instances = instances[: options.limit or None]
     plan = evaluation_plan(
@@ -214,6 +219,11 @@ def _evaluate(options: argparse.Namespace) -> None:
             # Its parts go only once the evaluation has them: one that was cut off needs them.
             policy.close()
     _print(report)
+
+
+def _on_ray(profile: Profile) -> bool:
+    """Where this machine need not have what the task does."""
+    return profile.launch is not None and profile.launch.where == "ray"
 
 
 def _backend(options: argparse.Namespace, profile: Profile) -> Backend:

@@ -321,6 +321,9 @@ def test_the_canary_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["start", "--directory", "x", "--vllm", sys.executable, "--", "--port=1"], "'--port=1' is set by us"),
         (["agree", "--n", "0"], "--n is 0, expected 1 to"),
         (["bench", "--repeats", "0"], "--repeats is 0 and"),
+        (["start", "--directory", "x", "--vllm", "/no/python"], "'/no/python', which cannot be run"),
+        (["agree", "--n", "1", "--vllm", "/bin/ls"], "/bin/ls has no vllm"),
+        (["bench", "--n", "1", "--vllm", "/no/python"], "'/no/python', which cannot be run"),
         (["check", "--url", "foo", "--served-model", "m"], "--url is 'foo', expected one such as"),
         (["check", "--url", "ftp://x/v1", "--served-model", "m"], "--url is 'ftp://x/v1', expected one such as"),
     ],
@@ -341,6 +344,9 @@ def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.Ca
         (["--url", "http://x/v1", "--served-model", "m", "--shards", "2"], "by URL is not split into tasks, got 2"),
         (["--url", "localhost", "--served-model", "m"], "--url is 'localhost', expected one such as"),
         (["--url", "http://x/v1", "--served-model", ""], "model = '': String should have at least 1 character"),
+        (["--vllm", "/no/python"], "'/no/python', which cannot be run"),
+        (["--vllm", "/bin/ls"], "/bin/ls has no vllm"),
+        (["--vllm", "/bin/ls", "--shards", "2"], "/bin/ls has no vllm"),
     ],
 )
 def test_slips_of_an_evaluation(tmp_path: Path, line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
