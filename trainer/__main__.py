@@ -29,7 +29,7 @@ from trainer.completions_table import show as show_completions
 from trainer.evaluate import EvaluationError, evaluate
 from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.places import evaluation_plan, launcher
-from trainer.launch.settings import LaunchSettings, RaySettings
+from trainer.launch.settings import LONGEST_GRACE, LaunchSettings, RaySettings
 from trainer.launch.sharded import ShardedPolicy
 from trainer.metrics import metrics_of
 from trainer.policy import OwnedPolicy, PolicyError
@@ -271,6 +271,8 @@ def _print(report: EvalReport) -> None:
 
 
 def _stage(options: argparse.Namespace) -> None:
+    if not 0 < options.grace <= LONGEST_GRACE:
+        raise StageInputError(f"--grace is {options.grace:g}, expected more than 0, up to {LONGEST_GRACE:,}")
     try:
         spec = read_spec(read_text(options.spec))
     except ValidationError as error:

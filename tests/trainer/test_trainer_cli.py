@@ -139,6 +139,17 @@ def test_numbers_out_of_range_are_refused(
     assert capsys.readouterr().err.startswith(f"{option[0]} is {option[1]}, expected ")
 
 
+@pytest.mark.parametrize("grace", ["-5", "0", "nan", "86401"])
+def test_a_grace_out_of_range_is_refused(
+    make_spec: Callable[..., StageSpec], tmp_path: Path, grace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, directory = tmp_path / "spec.json", tmp_path / "000"
+    path.write_text(make_spec().model_dump_json())
+    assert main(["stage", "--spec", str(path), "--directory", str(directory), "--grace", grace]) == 2
+    assert capsys.readouterr().err == f"--grace is {grace}, expected more than 0, up to 86,400\n"
+    assert not directory.exists()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
