@@ -31,7 +31,7 @@ from trainer.serving.bench import Speed, measure
 from trainer.serving.client import Constraint, OpenAIPolicy
 from trainer.serving.health import ServingError, ServingInputError
 from trainer.serving.server import SERVED_NAME, Server, interpreter, serving
-from trainer.serving.settings import VllmBackend, check_url
+from trainer.serving.settings import UrlBackend, VllmBackend, check_url
 from trainer.spec import ModelRef
 
 LEAST_SHARE = 0.99
@@ -40,6 +40,7 @@ LARGEST_GAP = 0.01
 """Nats between two tokens of which either may be chosen, in float32."""
 _BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, ProfileError, ServingInputError, ValidationError, OSError)
 _SHOWN = 20
+_LONGEST_CHECK = 86_400.0
 
 
 class Stop(Exception):
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="the canary: does the server at a URL hold answers to a JSON Schema?")
     check.add_argument("--url", required=True, help="such as http://127.0.0.1:8000/v1")
     check.add_argument("--served-model", required=True, metavar="NAME", help="the model's name there")
+    check.add_argument("--seconds", type=float, default=30.0, help="that the answer may take (default: 30)")
     check.set_defaults(run=_check)
     agree = commands.add_parser("agree", help="compare a server's greedy tokens with those of transformers")
     _common(agree)
@@ -125,6 +127,11 @@ def _prompts(options: argparse.Namespace, profile: Profile) -> list[list[Message
 
 def _start(options: argparse.Namespace) -> int:
     profile, ref, backend = _given(options)
+    if isinstance(profile.backend, UrlBackend):
+        raise ServingInputError(
+            f"profile {profile.name!r} is answered by {profile.backend.base_url}, which is started elsewhere; "
+            "expected one whose backend is vllm or transformers"
+        )
     backend = VllmBackend.model_validate(
         {**backend.model_dump(), "arguments": (*backend.arguments, *options.arguments)}
     )
@@ -177,7 +184,9 @@ def _check(options: argparse.Namespace) -> int:
         check_url("--url", options.url)
     except ValueError as error:
         raise ServingInputError(str(error)) from error
-    OpenAIPolicy(options.url, options.served_model).check()
+    if not 0 < options.seconds <= _LONGEST_CHECK:
+        raise ServingInputError(f"--seconds is {options.seconds:g}, expected more than 0, up to {_LONGEST_CHECK:g}")
+    OpenAIPolicy(options.url, options.served_model, timeout=options.seconds, limit="--seconds").check()
     print(f"{options.url} holds {options.served_model!r} to a JSON Schema")
     return 0
 
