@@ -50,6 +50,7 @@ from trainer.spec import (
     explain,
     read_spec,
 )
+from trainer.spec_faults import explain_spec
 from trainer.stage import StageCancelled, StageError, StageInputError, run_any
 from trainer.stopping import EXIT_DRAINED, stopped_by_signals
 from trainer.tracking import TrackingError, stage_curves
@@ -276,7 +277,7 @@ def _stage(options: argparse.Namespace) -> None:
     try:
         spec = read_spec(read_text(options.spec))
     except ValidationError as error:
-        raise StageInputError(f"--spec {options.spec} is no stage spec: {explain(error)}") from error
+        raise StageInputError(f"--spec {options.spec} is no stage spec: {explain_spec(error)}") from error
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(f"stage {spec.stage}", total=spec.steps)
 
