@@ -27,6 +27,7 @@ from trainer.completions import CompletionsError
 from trainer.completions_table import add_arguments as add_completions_arguments
 from trainer.completions_table import show as show_completions
 from trainer.evaluate import EvaluationError, evaluate
+from trainer.files import make_directory
 from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.places import evaluation_plan, launcher
 from trainer.launch.settings import LONGEST_GRACE, LaunchSettings, RaySettings
@@ -186,6 +187,7 @@ def _evaluate(options: argparse.Namespace) -> None:
             f"an evaluation by URL is not split into tasks, got {shards}; its backend's concurrency says how many "
             "requests are under way"
         )
+    make_directory(options.directory)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(options.set, total=len(instances))
 
@@ -278,6 +280,7 @@ def _stage(options: argparse.Namespace) -> None:
         spec = read_spec(read_text(options.spec))
     except ValidationError as error:
         raise StageInputError(f"--spec {options.spec} is no stage spec: {explain_spec(error)}") from error
+    make_directory(options.directory)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(f"stage {spec.stage}", total=spec.steps)
 
