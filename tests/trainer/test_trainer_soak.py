@@ -153,13 +153,21 @@ def test_a_directory_that_is_not_its_own_is_refused(
 SOAK = """
 import os, subprocess, sys, time
 from pathlib import Path
+from trainer.attempts import record_worker
 from trainer.forking import fork
 from trainer.soak_command import soak_command
 
 def trials(kills, seed, home, disk):
     def supervise():
-        (home / "worker").write_text(str(subprocess.Popen(["sleep", "600"], start_new_session=True).pid))
-        time.sleep(600)
+        pid = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+        if sys.argv[2] == "orphan":
+            attempt = home / "disk" / "stage" / "attempt-1"
+            attempt.mkdir(parents=True)
+            record_worker(attempt, pid)
+        (home / "worker").write_text(str(pid))
+        if sys.argv[2] == "child":
+            time.sleep(600)
+        return 0
 
     (home / "supervisor").write_text(str(fork(supervise, home / "log").pid))
     try:
@@ -167,15 +175,15 @@ def trials(kills, seed, home, disk):
     except (OSError, ValueError):
         return 1
 
-sys.exit(soak_command("soak", "", 1, 1, trials, sys.argv[2:], goes_on=sys.argv[1] == "on"))
+sys.exit(soak_command("soak", "", 1, 1, trials, sys.argv[3:], goes_on=sys.argv[1] == "on"))
 """
 
 
-@pytest.mark.parametrize(("how", "sign"), [("on", signal.SIGTERM), ("off", signal.SIGINT)])
+@pytest.mark.parametrize(("how", "worker", "sign"), [("on", "child", signal.SIGTERM), ("off", "orphan", signal.SIGINT)])
 def test_a_soak_that_is_stopped_ends_its_trial_and_leaves_no_mount(
-    how: str, sign: signal.Signals, tmp_path: Path
+    how: str, worker: str, sign: signal.Signals, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", SOAK, how, "--directory", str(tmp_path)]
+    command = [sys.executable, "-c", SOAK, how, worker, "--directory", str(tmp_path)]
     own = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **own})
     names = ("supervisor", "worker")
@@ -186,7 +194,7 @@ def test_a_soak_that_is_stopped_ends_its_trial_and_leaves_no_mount(
         time.sleep(0.02)
     process.send_signal(sign)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + sign
+    assert process.returncode == 128 + sign, said
     assert said.startswith(f"python -m soak: stopped by {sign.name}")
     assert said.count("\n") == 1
     assert (f"--directory {tmp_path} goes on" in said) == (how == "on")
