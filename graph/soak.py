@@ -5,7 +5,7 @@ once: SIGKILL before, after and inside every node in turn, with and without its 
 that resume it at once; a database lost or torn; a full disk; a disk that has become read-only. The run is then resumed
 once, and must be done. A trial passes if every file says what an undisturbed run's says, no stage was trained again
 that need not be, no process is left, and running it once more changes nothing. What failed keeps its directory. Exit
-codes: 0 all passed, 1 not.
+codes: 0 all passed, 1 not, 2 bad input, 143 or 130 stopped by SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Undisturbed:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns the exit code."""
-    return soak_command("graph.soak", __doc__.partition("\n")[0], 10, _DISK_MEGABYTES, soak, arguments)
+    return soak_command("graph.soak", __doc__.partition("\n")[0], 10, _DISK_MEGABYTES, soak, arguments, goes_on=False)
 
 
 def soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:

@@ -30,13 +30,15 @@ from trainer.evaluate import EvaluationError, evaluate
 from trainer.files import make_directory
 from trainer.launch.contract import Launcher, LaunchError
 from trainer.launch.places import evaluation_plan, launcher
-from trainer.launch.settings import LaunchSettings, RaySettings
+from trainer.launch.settings import LONGEST_GRACE, LaunchSettings, RaySettings
 from trainer.launch.sharded import ShardedPolicy
 from trainer.metrics import metrics_of
 from trainer.policy import OwnedPolicy, PolicyError
 from trainer.processes import GRACE_SECONDS
 from trainer.profile import Profile, ProfileError, load_profile
-from trainer.serving.settings import Backend, UrlBackend, VllmBackend, engine
+from trainer.serving.health import ServingInputError
+from trainer.serving.server import interpreter
+from trainer.serving.settings import Backend, UrlBackend, VllmBackend, check_url, engine
 from trainer.spec import (
     EvalReport,
     ModelRef,
@@ -49,6 +51,7 @@ from trainer.spec import (
     explain,
     read_spec,
 )
+from trainer.spec_faults import explain_spec
 from trainer.stage import StageCancelled, StageError, StageInputError, run_any
 from trainer.stopping import EXIT_DRAINED, stopped_by_signals
 from trainer.tracking import TrackingError, stage_curves
@@ -63,8 +66,8 @@ _BAD_INPUT = (
     EnvsimError,
     EvaluationError,
     ProfileError,
+    ServingInputError,
     TrackingError,
-    ValidationError,
     OSError,
 )
 
@@ -95,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], None] = options.run
     try:
         run(options)
+    except ValidationError as error:
+        print(explain(error), file=sys.stderr)
+        return 2
     except _BAD_INPUT as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
@@ -164,6 +170,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     environment = get(options.environment)
     profile = profile.model_copy(update={"backend": _backend(options, profile)})
     ref = _model(options, profile)
+    if isinstance(profile.backend, VllmBackend) and options.ray is None and not _on_ray(profile):
+        interpreter(profile.backend)
     instances = environment.frozen_set(options.set)
     instances = instances[: options.limit or None]
     plan = evaluation_plan(
@@ -181,6 +189,7 @@ def _evaluate(options: argparse.Namespace) -> None:
             f"an evaluation by URL is not split into tasks, got {shards}; its backend's concurrency says how many "
             "requests are under way"
         )
+    make_directory(options.directory)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(options.set, total=len(instances))
 
@@ -190,7 +199,6 @@ def _evaluate(options: argparse.Namespace) -> None:
         policy: OwnedPolicy
         with ExitStack() as held:
             place = _place(options, profile.launch) if shards > 1 or options.ray is not None else None
-            make_directory(options.directory)
             if place is not None:
                 policy = ShardedPolicy(
                     place, plan, environment, instances, directory=options.directory, shards=shards, progress=show
@@ -231,12 +239,21 @@ def _profile(options: argparse.Namespace) -> Profile:
     )
 
 
+def _on_ray(profile: Profile) -> bool:
+    """Where this machine need not have what the task does."""
+    return profile.launch is not None and profile.launch.where == "ray"
+
+
 def _backend(options: argparse.Namespace, profile: Profile) -> Backend:
     if options.url is not None and options.vllm is not None:
         raise EvaluationError("--url and --vllm exclude each other; give one of them")
     if (options.url is None) != (options.served_model is None):
         raise EvaluationError("--url and --served-model belong together; give both or neither")
     if options.url is not None:
+        try:
+            check_url("--url", options.url)
+        except ValueError as error:
+            raise EvaluationError(str(error)) from error
         return UrlBackend(base_url=options.url, model=options.served_model)
     if options.vllm is not None:
         given = profile.backend if isinstance(profile.backend, VllmBackend) else VllmBackend()
@@ -272,10 +289,13 @@ def _print(report: EvalReport) -> None:
 
 
 def _stage(options: argparse.Namespace) -> None:
+    if not 0 < options.grace <= LONGEST_GRACE:
+        raise StageInputError(f"--grace is {options.grace:g}, expected more than 0, up to {LONGEST_GRACE:,}")
     try:
         spec = read_spec(read_text(options.spec))
     except ValidationError as error:
-        raise StageInputError(f"--spec {options.spec} is no stage spec: {explain(error)}") from error
+        raise StageInputError(f"--spec {options.spec} is no stage spec: {explain_spec(error)}") from error
+    make_directory(options.directory)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(f"stage {spec.stage}", total=spec.steps)
 
@@ -288,7 +308,6 @@ def _stage(options: argparse.Namespace) -> None:
         config = spec.model_dump(mode="json")
         directory: Path = options.directory
         place = _place(options, LaunchSettings(grace_seconds=options.grace))
-        make_directory(directory)
         kind = metrics_of(spec)
         with (
             stopped_by_signals() as stop,

@@ -16,6 +16,21 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
 """The names that ``write_atomic`` gives, with the process that writes."""
 
 
+class DirectoryError(OSError):
+    """A directory that a command is to write into cannot be had."""
+
+
+def make_directory(path: Path, flag: str = "--directory") -> None:
+    """The directory that a command was given by a flag, made if need be. Raises DirectoryError in one line."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DirectoryError(f"{flag} {path} is a file or lies in one; name a directory") from error
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise DirectoryError(f"{flag} {str(path)!r} cannot be used: {why}; name another") from error
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write text so that a reader, or a crash, sees the old file or the new one and never a part.
 
@@ -52,21 +67,6 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def make_directory(path: Path) -> None:
-    """The directory that a command's ``--directory`` names, made if need be.
-
-    Raises:
-        OSError: a file is in the way, or it cannot be made; one line says which.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(f"--directory {path} is a file or lies in one; name a directory") from error
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise OSError(f"--directory {str(path)!r} cannot be used: {why}; name another") from error
 
 
 def lock(path: Path) -> TextIO:

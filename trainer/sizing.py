@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.profile import Profile, ProfileError, load_profile
+from trainer.spec import MAX_TOKENS
 
 GB = 1e9
 
@@ -88,7 +89,10 @@ class Memory:
 
 
 def memory(profile: Profile, shape: Shape, gpu: Gpu, gpus: int, assumed: Assumptions) -> Memory:
-    """One GPU: float32 weights, gradients and Adam, or frozen weights and adapters. More: ZeRO-2 under bfloat16."""
+    """One GPU: float32 weights, gradients and Adam, or frozen weights and adapters. More: ZeRO-2 under bfloat16.
+
+    Raises ValueError if the rollouts are not by vLLM on the same GPUs.
+    """
     n = shape.parameters()
     if profile.lora is not None:
         state = 4.0 * n + 16 * shape.lora_parameters(profile.lora.rank)
@@ -103,8 +107,12 @@ def memory(profile: Profile, shape: Shape, gpu: Gpu, gpus: int, assumed: Assumpt
     # Checkpointing keeps the input of each block, and one block at a time is computed again.
     block = 8 * shape.hidden + 4 * shape.heads * shape.head + 3 * shape.mlp
     activations = tokens * 2 * (shape.layers * shape.hidden + block)
-    share = profile.rollouts.gpu_memory_utilization if profile.rollouts.kind == "vllm_colocate" else 0.0
-    return Memory(state, activations, share * gpu.memory, assumed.overhead)
+    if profile.rollouts.kind != "vllm_colocate":
+        raise ValueError(
+            f"the rollouts of profile {profile.name!r} are {profile.rollouts.kind}; the formulas know vllm_colocate "
+            "alone, where vLLM shares the GPUs that train"
+        )
+    return Memory(state, activations, profile.rollouts.gpu_memory_utilization * gpu.memory, assumed.overhead)
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", nargs="+", type=float, default=[622, 2000, 7464], help="tokens an answer, in mean")
     options = parser.parse_args(arguments)
     try:
+        for tokens in options.tokens:
+            if not 1 <= tokens <= MAX_TOKENS:
+                raise ValueError(f"--tokens is {tokens:g}, expected 1 to {MAX_TOKENS:,}")
         profile = load_profile(options.profile)
         if profile.model not in SHAPES:
             raise ValueError(f"the shape of {profile.model!r} is not known; expected one of {sorted(SHAPES)}")

@@ -5,7 +5,8 @@ moment: SIGKILL or SIGTERM to worker or supervisor, a stopped worker, a full dis
 dead. The stage is then run until it is done. A trial passes if the weights and the rewards are those of an undisturbed
 run in a fresh process, every attempt went on where a checkpoint was and ended for the reason that it was hit by, no
 process is left, and running the stage again trains nothing. What failed keeps its directory. With the same --directory
-and --seed a soak that was cut off goes on after its last trial. Exit codes: 0 all passed, 1 not.
+and --seed a soak that was cut off goes on after its last trial. Exit codes: 0 all passed, 1 not, 2 bad input, 143
+or 130 stopped by SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Moment:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns the exit code."""
-    return soak_command("trainer.soak", __doc__.partition("\n")[0], 9, _DISK_MEGABYTES, _soak, arguments)
+    return soak_command("trainer.soak", __doc__.partition("\n")[0], 9, _DISK_MEGABYTES, _soak, arguments, goes_on=True)
 
 
 def _soak(kills: int, seed: int, home: Path, disk: TinyDisk | None) -> int:

@@ -144,6 +144,13 @@ def test_no_trials_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--kills is 0, expected 1 or more" in capsys.readouterr().err
 
 
+def test_a_directory_that_holds_anything_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "soak.txt").write_text("graph.soak\n")
+    with pytest.raises(SystemExit, match="2"):
+        soak.main(["--kills", "1", "--directory", str(tmp_path)])
+    assert f"--directory {tmp_path} is not empty; name an empty or new one" in capsys.readouterr().err
+
+
 @pytest.mark.loop
 def test_some_real_trials(tmp_path: Path) -> None:
     done = subprocess.run(

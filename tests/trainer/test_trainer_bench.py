@@ -67,7 +67,12 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["speed"], "no figure 'speed', expected some of stage, evaluation"), (["--steps", "0"], "--steps is 0")],
+    [
+        (["speed"], "no figure 'speed', expected some of stage, evaluation"),
+        (["--steps", "0"], "--steps is 0"),
+        (["startup", "--seed", "-1"], "--seed is -1, expected 0 or more"),
+        (["startup", "--seed", str(2**32)], "--seed is 4294967296, expected 4294967295 or less"),
+    ],
 )
 def test_what_cannot_be_measured_is_refused(arguments: list[str], message: str) -> None:
     done = bench(*arguments)

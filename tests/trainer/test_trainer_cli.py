@@ -187,6 +187,45 @@ def test_numbers_out_of_range_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("directory", "says"),
+    [
+        ("file", "is a file or lies in one; name a directory"),
+        ("file/below", "is a file or lies in one; name a directory"),
+        ("/proc/nope", "cannot be used: No such file or directory; name another"),
+    ],
+)
+@pytest.mark.parametrize("command", ["evaluate", "stage"])
+def test_a_directory_that_cannot_be_is_named(  # noqa: PLR0917
+    command: str,
+    directory: str,
+    says: str,
+    profile: str,
+    tiny: ModelRef,
+    make_spec: Callable[..., StageSpec],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    given, spec = tmp_path / directory, tmp_path / "spec.json"
+    spec.write_text(make_spec().model_dump_json())
+    stage = ["stage", "--spec", str(spec), "--directory", str(given)]
+    arguments = stage if command == "stage" else evaluation(profile, tiny, tmp_path, **{"--directory": str(given)})
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"--directory {given} {says}\n"
+
+
+@pytest.mark.parametrize("grace", ["-5", "0", "nan", "86401"])
+def test_a_grace_out_of_range_is_refused(
+    make_spec: Callable[..., StageSpec], tmp_path: Path, grace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, directory = tmp_path / "spec.json", tmp_path / "000"
+    path.write_text(make_spec().model_dump_json())
+    assert main(["stage", "--spec", str(path), "--directory", str(directory), "--grace", grace]) == 2
+    assert capsys.readouterr().err == f"--grace is {grace}, expected more than 0, up to 86,400\n"
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize(
     "damage",
     [
         ("anchor.eval.json", b'{"schema_version": 1'),
@@ -213,9 +252,20 @@ def test_damaged_evaluations_are_named(
         (b"\xff\x00", "no UTF-8"),
         (b"[]", "is no stage spec"),
         (b"[" * 100_000, "is no stage spec"),
-        ({"seed": -1}, "seed = -1"),
-        ({"schema_version": 99}, "schema_version = 99"),
+        ({"seed": -1}, "is no stage spec: seed = -1"),
+        ({"schema_version": 99}, "is no stage spec: schema_version = 99"),
         ({"threads": 100_000}, "threads = 100000"),
+        (b"", "is no stage spec: Invalid JSON: EOF while parsing a value"),
+        (b"[1, 2]", "is no stage spec: the spec = [1, 2]: Input should be an object"),
+        (b"{}", "; reward: Field required; "),
+        ({"kind": "dpo"}, "is no stage spec: kind = 'dpo': expected 'grpo' or 'sft'"),
+        ({"grpo": {"stpes": 1}}, "grpo.stpes = 1: Extra inputs are not permitted, did you mean 'steps'?"),
+        ({"seeed": 1}, "spec: seeed = 1: Extra inputs are not permitted, did you mean 'seed'?"),
+        (
+            {"rollouts": {"kind": "vllm_server", "gpu": 1}},
+            "gpu = 1: Extra inputs are not permitted, did you mean 'gpus'?",
+        ),
+        ({"rollouts": {"kind": "x"}}, "rollouts: Input tag 'x' found"),
         ({"grpo": {"steps": 1, "learning_rate": float("inf")}}, "grpo.learning_rate = inf"),
     ],
 )

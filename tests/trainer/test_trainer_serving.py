@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from many import TASKS, Many
 from pydantic import ValidationError
 
@@ -314,6 +316,26 @@ def test_the_canary_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "ignores response_format json_schema" in capsys.readouterr().err
 
 
+def test_a_server_elsewhere_is_not_started_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profile.yaml"
+    seedling = load_profile("seedling").model_dump(mode="json", exclude_unset=True)
+    url = {"kind": "url", "base_url": "http://elsewhere/v1", "model": "m"}
+    path.write_text(yaml.safe_dump({**seedling, "backend": url}), encoding="utf-8")
+    assert main(["start", "--directory", str(tmp_path / "server"), "--profile", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "profile 'seedling' is answered by http://elsewhere/v1, which is started elsewhere" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "server").exists()
+
+
+def test_a_server_that_never_answers_is_told_of_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}/v1"
+        assert main(["check", "--url", url, "--served-model", "m", "--seconds", "0.2"]) == 1
+    said = capsys.readouterr().err
+    assert said == f"the server at {url}/ gave no answer of model 'm' within 0.2 s; raise --seconds\n"
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -321,6 +343,12 @@ def test_the_canary_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["start", "--directory", "x", "--vllm", sys.executable, "--", "--port=1"], "'--port=1' is set by us"),
         (["agree", "--n", "0"], "--n is 0, expected 1 to"),
         (["bench", "--repeats", "0"], "--repeats is 0 and"),
+        (["start", "--directory", "x", "--vllm", "/no/python"], "'/no/python', which cannot be run"),
+        (["agree", "--n", "1", "--vllm", "/bin/ls"], "/bin/ls has no vllm"),
+        (["bench", "--n", "1", "--vllm", "/no/python"], "'/no/python', which cannot be run"),
+        (["check", "--url", "http://x/v1", "--served-model", "m", "--seconds", "nan"], "--seconds is nan, expected"),
+        (["check", "--url", "foo", "--served-model", "m"], "--url is 'foo', expected one such as"),
+        (["check", "--url", "ftp://x/v1", "--served-model", "m"], "--url is 'ftp://x/v1', expected one such as"),
     ],
 )
 def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +365,11 @@ def test_slips_on_the_command_line(line: list[str], says: str, capsys: pytest.Ca
         (["--url", "http://x/v1", "--served-model", "m", "--vllm"], "--url and --vllm exclude each other"),
         (["--url", "http://x/v1", "--served-model", "m", "--model", "seedling"], "answers with its own 'm'"),
         (["--url", "http://x/v1", "--served-model", "m", "--shards", "2"], "by URL is not split into tasks, got 2"),
-        (["--url", "localhost", "--served-model", "m"], "base_url is 'localhost', expected one such as"),
+        (["--url", "localhost", "--served-model", "m"], "--url is 'localhost', expected one such as"),
+        (["--url", "http://x/v1", "--served-model", ""], "model = '': String should have at least 1 character"),
+        (["--vllm", "/no/python"], "'/no/python', which cannot be run"),
+        (["--vllm", "/bin/ls"], "/bin/ls has no vllm"),
+        (["--vllm", "/bin/ls", "--shards", "2"], "/bin/ls has no vllm"),
     ],
 )
 def test_slips_of_an_evaluation(tmp_path: Path, line: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trainer.profile import load_profile
@@ -53,9 +54,24 @@ def test_more_gpus_need_less_each_and_longer_answers_take_longer() -> None:
     [
         (["--gpus", "8xh1000"], "no layout '8xh1000'; expected a number, x and one of ['h100', 'h200']"),
         (["--profile", "seedling"], "the shape of 'seedling' is not known"),
+        (["--tokens", "622", "-5"], "--tokens is -5, expected 1 to 131,072"),
+        (["--tokens", "0"], "--tokens is 0, expected 1 to 131,072"),
+        (["--tokens", "nan"], "--tokens is nan, expected 1 to 131,072"),
         (["--profile", "qwen3-4bb"], "did you mean 'qwen3-4b'"),
     ],
 )
 def test_what_it_cannot_size_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_rollouts_by_a_server_are_not_sized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profile.yaml"
+    profile = load_profile("qwen3-4b").model_dump(mode="json", exclude_unset=True)
+    changes = {"rollouts": {"kind": "vllm_server"}, "launch": {"preset": "server", "processes": 4}}
+    path.write_text(yaml.safe_dump(profile | changes), encoding="utf-8")
+    assert main(["--profile", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        "the rollouts of profile 'qwen3-4b' are vllm_server; the formulas know vllm_colocate alone, where vLLM shares "
+        "the GPUs that train\n"
+    )

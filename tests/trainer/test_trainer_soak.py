@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +19,13 @@ from fake_worker import metrics
 from test_trainer_stage import stage
 
 from trainer import forking
-from trainer.attempts import read_result
+from trainer.attempts import process_started, read_result
 from trainer.disturb import KINDS, TinyDisk, damage
 from trainer.launch.contract import Task
 from trainer.metrics import append
 from trainer.resume import history
 from trainer.soak import Plan, main
-from trainer.soak_command import SoakError
+from trainer.soak_command import SoakError, soak_command
 from trainer.soaked import Undisturbed, judge
 from trainer.spec import EarlierAttempt, StageResult, StageSpec
 from trainer.stage import run_stage
@@ -120,6 +124,103 @@ def test_no_kills_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--kills", "0"])
     assert refusal.value.code == 2
     assert "--kills is 0, expected 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("directory", "says"),
+    [
+        ("file", "is a file or lies in one; name a directory"),
+        ("file/below", "is a file or lies in one; name a directory"),
+        ("/proc/nope", "'/proc/nope' cannot be used: No such file or directory; name another"),
+        ("full", "is not empty"),
+    ],
+)
+def test_a_directory_that_is_not_its_own_is_refused(
+    directory: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(SystemExit, match="2"):
+        main(["--kills", "1", "--directory", str(tmp_path / directory)])
+    said = capsys.readouterr().err
+    assert "--directory" in said
+    assert says in said
+    assert said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "full", "thesis.tex"]
+
+
+SOAK = """
+import os, subprocess, sys, time
+from pathlib import Path
+from trainer.attempts import record_worker
+from trainer.forking import fork
+from trainer.soak_command import soak_command
+
+def trials(kills, seed, home, disk):
+    def supervise():
+        pid = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+        if sys.argv[2] == "orphan":
+            attempt = home / "disk" / "stage" / "attempt-1"
+            attempt.mkdir(parents=True)
+            record_worker(attempt, pid)
+        (home / "worker").write_text(str(pid))
+        if sys.argv[2] == "child":
+            time.sleep(600)
+        return 0
+
+    (home / "supervisor").write_text(str(fork(supervise, home / "log").pid))
+    try:
+        time.sleep(600)
+    except (OSError, ValueError):
+        return 1
+
+sys.exit(soak_command("soak", "", 1, 1, trials, sys.argv[3:], goes_on=sys.argv[1] == "on"))
+"""
+
+
+@pytest.mark.parametrize(("how", "worker", "sign"), [("on", "child", signal.SIGTERM), ("off", "orphan", signal.SIGINT)])
+def test_a_soak_that_is_stopped_ends_its_trial_and_leaves_no_mount(
+    how: str, worker: str, sign: signal.Signals, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", SOAK, how, worker, "--directory", str(tmp_path)]
+    own = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **own})
+    names = ("supervisor", "worker")
+    deadline = time.monotonic() + 60
+    while not all((tmp_path / name).exists() and (tmp_path / name).read_text() for name in names):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(sign)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + sign, said
+    assert said.startswith(f"python -m soak: stopped by {sign.name}")
+    assert said.count("\n") == 1
+    assert (f"--directory {tmp_path} goes on" in said) == (how == "on")
+    assert not (tmp_path / "disk").is_mount()
+    for name in names:
+        pid = int((tmp_path / name).read_text())
+        while process_started(pid) is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_a_soak_goes_on_only_in_a_directory_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def soak(module: str, *, goes_on: bool = True) -> int:
+        line = ["--directory", str(tmp_path)]
+        return soak_command(module, "", 1, 1, lambda *_: 0, line, goes_on=goes_on)
+
+    assert [soak("a.soak"), soak("a.soak")] == [0, 0]
+    for module, goes_on in (("b.soak", True), ("a.soak", False)):
+        with pytest.raises(SystemExit, match="2"):
+            soak(module, goes_on=goes_on)
+        assert f"--directory {tmp_path} is not empty" in capsys.readouterr().err
 
 
 def test_a_forked_worker_holds_no_lock_of_whoever_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

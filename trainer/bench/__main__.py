@@ -20,8 +20,9 @@ from rich.console import Console
 from trainer.imports import prepare
 
 FIGURES = ("stage", "evaluation", "step", "startup")
-LEAST = {"steps": 2, "tasks": 1}
+LEAST = {"steps": 2, "tasks": 1, "seed": 0}
 """The learning rate of a first step is 0 where it warms up, and a stage that moves no weight is an error."""
+MOST_SEED = 2**32 - 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, least in LEAST.items():
         if getattr(options, name) < least:
             parser.error(f"--{name} is {getattr(options, name)}, expected {least} or more")
+    if options.seed > MOST_SEED:
+        parser.error(f"--seed is {options.seed}, expected {MOST_SEED} or less")
     # As workers have it; torch reads it when it is imported.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.environ["OMP_NUM_THREADS"] = "1"

@@ -11,6 +11,8 @@ from trainer.processes import GRACE_SECONDS
 from trainer.spec import Frozen, Ranks
 
 LAUNCHERS = ("local", "ray")
+LONGEST_GRACE = 86_400
+"""Seconds."""
 
 
 class RaySettings(Frozen):
@@ -31,7 +33,7 @@ class LaunchSettings(Frozen):
     """None = one process of plain Python."""
     processes: int | None = Field(None, gt=0)
     """None = as many as is usual for the preset."""
-    grace_seconds: float = Field(GRACE_SECONDS, gt=0, le=86_400)
+    grace_seconds: float = Field(GRACE_SECONDS, gt=0, le=LONGEST_GRACE)
     """From SIGTERM to SIGKILL: a worker ends its step, saves a checkpoint and leaves."""
     where: str = "local"
     shards: int = Field(1, gt=0, le=256)

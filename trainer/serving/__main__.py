@@ -29,17 +29,18 @@ from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.agreement import Agreement, agreement
 from trainer.serving.bench import Speed, measure
 from trainer.serving.client import Constraint, OpenAIPolicy
-from trainer.serving.health import ServingError
-from trainer.serving.server import SERVED_NAME, Server, serving
-from trainer.serving.settings import VllmBackend
+from trainer.serving.health import ServingError, ServingInputError
+from trainer.serving.server import SERVED_NAME, Server, interpreter, serving
+from trainer.serving.settings import UrlBackend, VllmBackend, check_url
 from trainer.spec import ModelRef
 
 LEAST_SHARE = 0.99
 """Of the choices that a server must make as transformers makes them, in float32."""
 LARGEST_GAP = 0.01
 """Nats between two tokens of which either may be chosen, in float32."""
-_BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, ProfileError, ValidationError, OSError)
+_BAD_INPUT = (CheckpointError, DocumentError, EnvsimError, ProfileError, ServingInputError, ValidationError, OSError)
 _SHOWN = 20
+_LONGEST_CHECK = 86_400.0
 
 
 class Stop(Exception):
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="the canary: does the server at a URL hold answers to a JSON Schema?")
     check.add_argument("--url", required=True, help="such as http://127.0.0.1:8000/v1")
     check.add_argument("--served-model", required=True, metavar="NAME", help="the model's name there")
+    check.add_argument("--seconds", type=float, default=30.0, help="that the answer may take (default: 30)")
     check.set_defaults(run=_check)
     agree = commands.add_parser("agree", help="compare a server's greedy tokens with those of transformers")
     _common(agree)
@@ -125,6 +127,11 @@ def _prompts(options: argparse.Namespace, profile: Profile) -> list[list[Message
 
 def _start(options: argparse.Namespace) -> int:
     profile, ref, backend = _given(options)
+    if isinstance(profile.backend, UrlBackend):
+        raise ServingInputError(
+            f"profile {profile.name!r} is answered by {profile.backend.base_url}, which is started elsewhere; "
+            "expected one whose backend is vllm or transformers"
+        )
     backend = VllmBackend.model_validate(
         {**backend.model_dump(), "arguments": (*backend.arguments, *options.arguments)}
     )
@@ -173,7 +180,13 @@ def _canary(server: Server) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    OpenAIPolicy(options.url, options.served_model).check()
+    try:
+        check_url("--url", options.url)
+    except ValueError as error:
+        raise ServingInputError(str(error)) from error
+    if not 0 < options.seconds <= _LONGEST_CHECK:
+        raise ServingInputError(f"--seconds is {options.seconds:g}, expected more than 0, up to {_LONGEST_CHECK:g}")
+    OpenAIPolicy(options.url, options.served_model, timeout=options.seconds, limit="--seconds").check()
     print(f"{options.url} holds {options.served_model!r} to a JSON Schema")
     return 0
 
@@ -221,6 +234,8 @@ def _bench(options: argparse.Namespace) -> int:
         raise EnvsimError(
             f"--repeats is {options.repeats} and --temperature {options.temperature}, expected at least 1, and 0 to 100"
         )
+    # Before the other engines are timed, which takes minutes.
+    interpreter(backend)
     with tempfile.TemporaryDirectory() as scratch:
         speeds = measure(
             profile,

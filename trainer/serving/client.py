@@ -64,6 +64,7 @@ class OpenAIPolicy:
         api_key: str = "none",
         concurrency: int = 16,
         timeout: float = 600.0,
+        limit: str = "the limit",
         chat_template_kwargs: dict[str, Any] | None = None,
         constraint: Constraint = "json_schema",
         fate: Callable[[], str | None] = lambda: None,
@@ -76,6 +77,7 @@ class OpenAIPolicy:
             api_key: sent with every request.
             concurrency: requests under way at a time.
             timeout: seconds for one answer; a request that takes longer fails and is not sent again.
+            limit: what sets the timeout, as an error names it.
             chat_template_kwargs: for servers that know the field, e.g. vLLM.
             constraint: how a schema is sent.
             fate: what is known of the server's end, asked when a request fails; None if nothing is.
@@ -83,6 +85,7 @@ class OpenAIPolicy:
         self.model = model
         self._client = OpenAI(base_url=base_url, api_key=api_key, timeout=timeout, max_retries=0)
         self._timeout = timeout
+        self._limit = limit
         self._concurrency = concurrency
         self._extra = {"chat_template_kwargs": chat_template_kwargs} if chat_template_kwargs else {}
         self._constraint = constraint
@@ -226,7 +229,7 @@ class OpenAIPolicy:
             return fate
         where = f"the server at {self._client.base_url}"
         if isinstance(error, APITimeoutError):
-            return f"{where} gave no answer of model {self.model!r} within {self._timeout:g} s; raise the limit"
+            return f"{where} gave no answer of model {self.model!r} within {self._timeout:g} s; raise {self._limit}"
         if isinstance(error, APIConnectionError):
             cause = error.__cause__ or error
             return f"{where} cannot be reached for model {self.model!r}, tried {TRIES} times: {_line(cause)}"

@@ -17,6 +17,10 @@ class ServingError(RuntimeError):
     """A server cannot be started, does not come up, or is another's."""
 
 
+class ServingInputError(ServingError):
+    """A server cannot be started as it was asked for."""
+
+
 def free_port() -> int:
     """A port that nobody listens on at the moment."""
     with socket.socket() as probe:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.processes import GRACE_SECONDS, Process, end, end_own, spawn
-from trainer.serving.health import MODULE, ServingError, free_port, wait_healthy
+from trainer.serving.health import MODULE, ServingError, ServingInputError, free_port, wait_healthy
 from trainer.serving.hold import lives, read_held
 from trainer.serving.settings import VllmBackend
 
@@ -135,7 +135,7 @@ def serving(
 
 
 def interpreter(backend: VllmBackend) -> str:
-    """The Python that has vLLM. Raises ServingError in one line if there is none or it has not."""
+    """The Python that has vLLM. Raises ServingInputError in one line if there is none or it has not."""
     python = backend.python or sys.executable
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     try:
@@ -147,11 +147,11 @@ def interpreter(backend: VllmBackend) -> str:
             timeout=60,
         ).returncode
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServingError(
+        raise ServingInputError(
             f"backend.python is {python!r}, which cannot be run: {error}; expected a Python that has vllm"
         ) from error
     if found != 0:
-        raise ServingError(
+        raise ServingInputError(
             f"{python} has no vllm; install it there (GPU: pip install 'vllm>=0.28,<=0.31', CPU: docs/serving.md), or "
             "name the Python of another environment in backend.python"
         )

@@ -18,6 +18,18 @@ OURS = (
 """Flags that have a setting of their own, or that the starter sets."""
 
 
+def check_url(name: str, url: str) -> str:
+    """The URL of an OpenAI-compatible server, which bears a name in errors. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in url):
+        raise ValueError(f"{name} is {short(url)}, expected one such as 'http://127.0.0.1:8000/v1'")
+    return url
+
+
 class TransformersBackend(Frozen):
     """The checkpoint in this process, in float32."""
 
@@ -86,13 +98,7 @@ class UrlBackend(Frozen):
 
     @model_validator(mode="after")
     def _is_url(self) -> Self:
-        try:
-            parts = urlsplit(self.base_url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            usable = False
-        if not usable or any(character.isspace() for character in self.base_url):
-            raise ValueError(f"base_url is {short(self.base_url)}, expected one such as 'http://127.0.0.1:8000/v1'")
+        check_url("base_url", self.base_url)
         return self
 
     def content(self) -> dict[str, Any]:
