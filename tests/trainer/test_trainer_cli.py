@@ -186,34 +186,6 @@ def test_numbers_out_of_range_are_refused(
     assert capsys.readouterr().err.startswith(f"{option[0]} is {option[1]}, expected ")
 
 
-@pytest.mark.parametrize(
-    ("directory", "says"),
-    [
-        ("file", "is a file or lies in one; name a directory"),
-        ("file/below", "is a file or lies in one; name a directory"),
-        ("/proc/nope", "cannot be used: No such file or directory; name another"),
-    ],
-)
-@pytest.mark.parametrize("command", ["evaluate", "stage"])
-def test_a_directory_that_cannot_be_is_named(  # noqa: PLR0917
-    command: str,
-    directory: str,
-    says: str,
-    profile: str,
-    tiny: ModelRef,
-    make_spec: Callable[..., StageSpec],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "file").touch()
-    given, spec = tmp_path / directory, tmp_path / "spec.json"
-    spec.write_text(make_spec().model_dump_json())
-    stage = ["stage", "--spec", str(spec), "--directory", str(given)]
-    arguments = stage if command == "stage" else evaluation(profile, tiny, tmp_path, **{"--directory": str(given)})
-    assert main(arguments) == 2
-    assert capsys.readouterr().err == f"--directory {given} {says}\n"
-
-
 @pytest.mark.parametrize("grace", ["-5", "0", "nan", "86401"])
 def test_a_grace_out_of_range_is_refused(
     make_spec: Callable[..., StageSpec], tmp_path: Path, grace: str, capsys: pytest.CaptureFixture[str]
