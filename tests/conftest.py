@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from orphans import end_left_by
+from orphans import end_left_by, mark_session
+
+
+def pytest_configure() -> None:
+    mark_session()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import psutil
 import pytest
-from orphans import end_left_by
+from orphans import SESSION, end_left_by
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 PARENT = f"import subprocess; child = subprocess.Popen({SLEEP!r}); print(child.pid, flush=True); child.wait()"
@@ -30,3 +31,10 @@ def test_what_a_test_left_is_ended(request: pytest.FixtureRequest, of_a_fixture:
     psutil.wait_procs([grandchild], timeout=10)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
     assert of_a_fixture.poll() is None
+
+
+def test_what_another_run_of_pytest_started_lives_on(request: pytest.FixtureRequest) -> None:
+    with subprocess.Popen(SLEEP, env={**os.environ, SESSION: "another"}) as process:
+        assert end_left_by(request.node.nodeid) == []
+        assert process.poll() is None
+        process.kill()
