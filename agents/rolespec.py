@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Discriminator, Field, PrivateAttr, StringConstraints, Tag, field_validator
 
 from agents.notes import Form, note_type
 from agents.schemas import Budget, Critique, Diagnosis, Frozen, Note, Proposal
 from envsim.api import Style
+from trainer.serving.settings import check_url
 
 PACKAGE = Path(__file__).parent
 STYLES: tuple[Style, ...] = ("compact", "full")
@@ -51,16 +51,7 @@ class ExternalModel(Frozen):
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, url: str) -> str:
-        if any(character.isspace() or not character.isprintable() for character in url):
-            raise ValueError("a URL holds no spaces and no control characters")
-        try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
-        except ValueError as error:
-            raise ValueError(f"no usable URL: {error}; expected one such as 'http://localhost:8000/v1'") from error
-        if not host:
-            raise ValueError("the URL names no host; expected one such as 'http://localhost:8000/v1'")
-        return url
+        return check_url("base_url", url)
 
 
 class Place(Frozen):

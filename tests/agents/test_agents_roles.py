@@ -436,17 +436,12 @@ def test_a_role_that_is_no_file_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("http://", "names no host"),
-        ("http://[::1", "no usable URL"),
-        ("http://a:b", "no usable URL"),
-        ("http://a b", "no spaces"),
-    ],
+    "url",
+    ["http://", "http://[::1", "http://a:b", "http://a b", "http://a\0b"],
 )
-def test_a_url_that_leads_nowhere_is_refused(folder: Path, url: str, words: str) -> None:
+def test_a_url_that_leads_nowhere_is_refused(folder: Path, url: str) -> None:
     edit(folder, "trainer", model={"base_url": url, "name": "m"})
-    assert words in faults(folder)
+    assert "expected one such as 'http://127.0.0.1:8000/v1'" in faults(folder)
 
 
 TRAINER = "{{ evidence.stage }} {{ proposal.rationale }} {{ bounds.steps_low }}"

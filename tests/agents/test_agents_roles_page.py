@@ -78,7 +78,7 @@ def test_tools_are_offered_as_the_page_says(tmp_path: Path) -> None:
         target.parent.mkdir(parents=True)
         shutil.copy(PACKAGE / "prompts" / style / "failure_analyst.user.j2", target)
         target.write_text(target.read_text() + lines)
-    assert [call.key for call in load_roles(mine)["failure_analyst"].tools_before] == ["read_history", "open_maps"]
+    assert [call.key for call in load_roles(mine)["failure_analyst"].tools_before] == ["read_history", "narrow_maps"]
 
 
 def test_the_shipped_stage_is_as_shown(capsys: pytest.CaptureFixture[str]) -> None:

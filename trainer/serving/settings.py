@@ -25,7 +25,7 @@ def check_url(name: str, url: str) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
-    if not usable or any(character.isspace() for character in url):
+    if not usable or any(character.isspace() or not character.isprintable() for character in url):
         raise ValueError(f"{name} is {short(url)}, expected one such as 'http://127.0.0.1:8000/v1'")
     return url
 
