@@ -62,7 +62,7 @@ def test_runs_go_seed_by_seed_and_some_arms_have_fewer(plan: Path) -> None:
         ({"settings": {"stages": 2}}, "expected 'budget: profile' and a token_budget"),
         ({"settings": {"budget": "role", "token_budget": 5}}, "token_budget is 5 and budget is 'role'"),
         ({"settings": {"budget": "profile", "token_budget": 5, "seed": 1}}, "settings.seed is the study's to set"),
-        ({"settings": {"budget": "profile", "token_budget": 5, "profile": "nope"}}, "no profile"),
+        ({"settings": {"budget": "profile", "token_budget": 5, "profile": "nope"}}, "no such file; expected a YAML file"),
         ({"arms": {"a": {"designer": "fixed", "profile": "x"}, "b": {}}}, "arms.a.profile: all arms share it"),
         ({"arms": {"a": {"token_budget": 7}, "b": {}}}, "arms.a.token_budget: all arms share it"),
         ({"arms": {"a": {"desinger": "fixed"}, "b": {}}}, "did you mean 'designer'"),
