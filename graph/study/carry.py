@@ -136,9 +136,13 @@ def duration(seconds: float) -> str:
 
 
 def headline(row: Row) -> str:
-    before, after = (macro_of(sets["test"], "valid") for sets in (row.before, row.after))
+    scores = [
+        f"{100 * macro_of(row.before[name], 'valid'):.1f} -> {100 * macro_of(row.after[name], 'valid'):.1f} %"
+        for name in ("test", "test_sampled")
+        if name in row.after
+    ]
     return (
-        f"{row.arm}, seed {row.seed}: test {100 * before:.1f} -> {100 * after:.1f} % valid, {len(row.stages)} stages, "
+        f"{row.arm}, seed {row.seed}: test {' valid, sampled '.join(scores)} valid, {len(row.stages)} stages, "
         f"{row.charged:,} tokens, {row.cpu_seconds / 60:.1f} core-minutes"
     )
 
@@ -162,14 +166,12 @@ def finish(study: Study, arm: str, seed: int) -> Row:
     except UnfinishedRun:
         persist(study, run_task(study, place, arm, seed), lambda: prepare_run(study, place))
         champion = finished(place)
-    benchmark = None
-    if study.loaded.plan.benchmark:
-        with study.start_guard:
-            start = benchmark_of(study, arm, study.start_model(arm), study.directory.absolute() / "start")
-        beside = place.with_name(f"{place.name}.benchmark")
-        benchmark = (start, start if champion is None else benchmark_of(study, arm, str(champion), beside))
+    with study.start_guard:
+        start = answered(study, arm, study.start_model(arm), study.directory.absolute() / "start")
+    mine = place.with_name(f"{place.name}.sealed")
+    after = start if champion is None else answered(study, arm, str(champion), mine)
     code = "+".join(codes(place)) or study.code
-    return observe(place, plan=study.loaded.hash, code=code, arm=arm, benchmark=benchmark)
+    return observe(place, plan=study.loaded.hash, code=code, arm=arm, beside=(start, after))
 
 
 def refuse_other(study: Study, place: Path, arm: str, seed: int) -> None:
@@ -236,16 +238,22 @@ def prepare_run(study: Study, place: Path) -> None:
     note_code(place, study.code)
 
 
-def benchmark_of(study: Study, arm: str, model: str, directory: Path) -> Path:
-    """Where the answers of a checkpoint to the benchmark lie; they are made if they do not yet."""
-    if not report_path(directory, "benchmark").is_file():
-        settings = study.loaded.arms[arm]
-        named = ("--model", model, "--profile", settings.profile, "--environment", settings.environment)
-        flags = (*named, "--set", "benchmark", "--directory", str(directory))
+def answered(study: Study, arm: str, model: str, directory: Path) -> Path:
+    """Where a checkpoint's answers lie to the sealed sets that a run leaves out; they are made if they do not yet."""
+    settings, plan = study.loaded.arms[arm], study.loaded.plan
+    named = ("--model", model, "--profile", settings.profile, "--environment", settings.environment)
+    sets: dict[str, tuple[str, ...]] = {"benchmark": ()} if plan.benchmark else {}
+    if plan.samples:
+        temperature = load_profile(settings.profile).generation.temperature
+        sets["test"] = ("--samples", str(plan.samples), "--temperature", str(temperature))
+    for name, how in sets.items():
+        if report_path(directory, name).is_file():
+            continue
+        flags = (*named, "--set", name, *how, "--directory", str(directory))
         persist(
             study,
             Task(
-                name=f"benchmark of {model}",
+                name=f"{name} of {model}",
                 arguments=("-P", "-m", "trainer", "evaluate", *flags),
                 log=log_of(directory),
                 resources=study.resources,

@@ -9,7 +9,7 @@ import numpy as np
 
 from graph.settings import Frozen, SettingsError
 from graph.study.plan import Contrast, Outcome, Plan
-from graph.study.rows import Answers, Row, macro_of
+from graph.study.rows import Answers, Row, What, macro_of
 from trainer.replicates import Arm, PairedTest, crossed_bootstrap, detectable, macro, paired_test, worst_decile
 from trainer.statistics import holm
 
@@ -192,19 +192,16 @@ def _scored(row: Row, outcome: Outcome) -> tuple[Answers, dict[str, np.ndarray[t
     return row.after[name], _numbers(row.after[name], what)
 
 
-def _numbers(
-    answers: Answers, what: Literal["valid", "optimal"]
-) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    return {cell: np.array([float(bit) for bit in getattr(bits, what)]) for cell, bits in answers.cells.items()}
+def _numbers(answers: Answers, what: What) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    return {cell: answers.scores(cell, what) for cell in answers.cells}
 
 
 def _shares(rows: Sequence[Row]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Test validity of shape (seeds, cells)."""
-    tests = [row.after["test"].cells for row in rows]
-    return np.array([[bits.valid.count("1") / len(bits.valid) for bits in cells.values()] for cells in tests])
+    return np.array([list(row.after["test"].shares("valid").values()) for row in rows])
 
 
-def _set_of(outcome: Outcome) -> tuple[str, Literal["valid", "optimal"]]:
-    if outcome.startswith("benchmark_"):
+def _set_of(outcome: Outcome) -> tuple[str, What]:
+    if outcome == "test_sampled" or outcome.startswith("benchmark_"):
         return outcome, "valid"
     return "test", "optimal" if outcome == "test_optimal" else "valid"

@@ -15,7 +15,7 @@ from graph.prepare import opened
 from graph.rundir import RunDir, stored_identity
 from graph.settings import RunSettings, SettingsError
 from graph.spending import charged
-from graph.study.rows import Answers, CellBits, Row, StageRow
+from graph.study.rows import Answers, CellCounts, Row, StageRow
 from graph.summary import answers, evaluation, final_result, stage_summary, time_table, token_table
 from trainer.evaluate import EvaluationError, Rollout, read_rollouts, rollouts_path
 from trainer.spec import canonical_hash
@@ -35,8 +35,8 @@ def finished(root: Path) -> Path | None:
     return None if champion["stage"] < 0 else root.absolute() / champion["path"]
 
 
-def observe(root: Path, *, plan: str, code: str, arm: str, benchmark: tuple[Path, Path] | None = None) -> Row:
-    """The row of a finished run. ``benchmark`` is where the answers of its start and of its champion to that set lie.
+def observe(root: Path, *, plan: str, code: str, arm: str, beside: tuple[Path, Path] | None = None) -> Row:
+    """The row of a finished run. ``beside`` are directories with more answers of its start and of its champion.
 
     Raises UnfinishedRun, or SettingsError if the directory cannot be one of graph.run's.
     """
@@ -48,7 +48,7 @@ def observe(root: Path, *, plan: str, code: str, arm: str, benchmark: tuple[Path
     try:
         summaries = _stages(run, environment)
         champion = int(run.read(layout.RESULT)["champion"]["stage"])
-        start_dir, champion_dir = benchmark or (None, None)
+        start_dir, champion_dir = beside or (None, None)
         return Row(
             plan=plan,
             code=code,
@@ -114,30 +114,39 @@ def _stage_row(run: RunDir, summary: dict[str, Any]) -> StageRow:
     )
 
 
-def _sealed(run: RunDir, environment: Environment, origin: int, benchmark: Path | None) -> dict[str, Answers]:
+def _sealed(run: RunDir, environment: Environment, origin: int, beside: Path | None) -> dict[str, Answers]:
     found = {"test": _answers(rollouts(run, origin, "test"))}
-    if benchmark is not None:
+    if beside is not None and (path := rollouts_path(beside, "test")).is_file():
+        found["test_sampled"] = _answers(read_rollouts(path))
+    if beside is not None and (path := rollouts_path(beside, "benchmark")).is_file():
         agents = {instance.id: environment.agents(instance) for instance in environment.frozen_set("benchmark")}
-        rows = read_rollouts(rollouts_path(benchmark, "benchmark"))
+        rows = read_rollouts(path)
         for n in sorted(set(agents.values())):
             found[f"benchmark_{n}"] = _answers([row for row in rows if agents[row.id] == n])
     return found
 
 
 def _answers(rows: list[Rollout]) -> Answers:
-    cells: dict[str, list[Rollout]] = defaultdict(list)
+    cells: dict[str, dict[str, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
     for row in sorted(rows, key=lambda row: row.id):
-        cells[row.cell].append(row)
+        cells[row.cell][row.id].append(row)
     if not cells:
         raise SettingsError("an evaluation has no answers; a study needs every set to have some")
+    samples = {len(takes) for instances in cells.values() for takes in instances.values()}
+    if len(samples) > 1:
+        raise SettingsError(f"instances of one evaluation have {sorted(samples)} answers, expected the same of each")
     return Answers(
-        instances=canonical_hash([row.id for group in cells.values() for row in group]),
+        instances=canonical_hash([name for instances in cells.values() for name in instances]),
+        samples=samples.pop(),
         cells={
-            cell: CellBits(valid=_bits(group, lambda row: row.valid), optimal=_bits(group, lambda row: row.optimal))
-            for cell, group in sorted(cells.items())
+            cell: CellCounts(
+                valid=_counts(instances.values(), lambda row: row.valid),
+                optimal=_counts(instances.values(), lambda row: row.optimal),
+            )
+            for cell, instances in sorted(cells.items())
         },
     )
 
 
-def _bits(rows: list[Rollout], asked: Callable[[Rollout], bool]) -> str:
-    return "".join("1" if asked(row) else "0" for row in rows)
+def _counts(instances: Iterable[list[Rollout]], asked: Callable[[Rollout], bool]) -> str:
+    return "".join(str(sum(map(asked, takes))) for takes in instances)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from graph.study.effects import ArmSummary, Finding, findings, summaries
 from graph.study.figures import Bar, Curve, colour_of, forest, heat_map, learning_curves
 from graph.study.plan import CONFIRMING, OUTCOMES, Loaded
-from graph.study.rows import Row, macro_of
+from graph.study.rows import Row, What, macro_of
 from trainer.files import write_atomic
 from trainer.replicates import t_quantile
 
@@ -51,6 +51,7 @@ def render(loaded: Loaded, rows: Sequence[Row], *, owed: int) -> str:
         else verdict(next((one for one in found if one.family == "primary"), None)),
         findings=found,
         outcomes=OUTCOMES,
+        sampled=plan.samples > 0,
         arms=[(one, colour_of(list(plan.arms).index(one.arm))) for one in arms],
         curves=Markup(learning_curves(curves(loaded, rows), "tokens charged", "anchor valid, %")),
         forest=Markup(forest([bar(one) for one in found])),
@@ -151,11 +152,11 @@ def _by_size(cells: Any) -> list[str]:
 
 
 def _figures(rows: Sequence[Row], side: str, name: str, cells: Sequence[str]) -> list[str]:
+    kinds: tuple[What, What] = ("valid", "optimal")
     sums = {}
-    for what in ("valid", "optimal"):
-        bits = [[getattr(getattr(row, side)[name].cells[cell], what) for cell in cells] for row in rows]
-        means = [[line.count("1") / len(line) for line in run] for run in bits]
-        by_cell = np.mean(means, axis=0)
+    for what in kinds:
+        shares = [getattr(row, side)[name].shares(what) for row in rows]
+        by_cell = np.mean([[one[cell] for cell in cells] for one in shares], axis=0)
         sums[what] = [*by_cell, by_cell.mean()]
     return [f"{100 * v:.2f} / {100 * o:.2f}" for v, o in zip(sums["valid"], sums["optimal"], strict=True)]
 

@@ -16,6 +16,7 @@ from agents.designers import designer_files, designer_hash
 from agents.roles import load_roles, roles_hash
 from envsim.documents import DocumentError, read_yaml
 from graph.settings import Frozen, RunSettings, SettingsError, explain, parse_settings
+from graph.study.rows import MOST_SAMPLES
 from trainer.profile import ProfileError, load_profile, shipped_profiles
 from trainer.spec import canonical_hash
 
@@ -30,6 +31,7 @@ OWN = ("environment", "profile", "seed", "budget", "stages", "reward", "acceptan
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
 OUTCOMES: Mapping[str, str] = {
     "test_valid": "valid on the sealed test set, mean over cells",
+    "test_sampled": "valid on the sealed test set, mean over cells and sampled answers",
     "test_optimal": "optimal on the sealed test set, mean over cells",
     "test_worst_decile": "valid on the sealed test set, worst tenth of seeds x cells",
     "anchor_area": "valid on the anchor set, mean over the tokens of the budget",
@@ -41,6 +43,7 @@ OUTCOMES: Mapping[str, str] = {
 """What arms are compared by, all in [0, 1]."""
 Outcome = Literal[
     "test_valid",
+    "test_sampled",
     "test_optimal",
     "test_worst_decile",
     "anchor_area",
@@ -103,6 +106,12 @@ class Plan(Frozen):
     primary: Contrast | None = None
     secondary: list[Contrast] = Field([], description="contrasts that are corrected for together (Holm)")
     benchmark: bool = Field(False, description="also the out-of-distribution sets, of the start once and each champion")
+    samples: int = Field(
+        0,
+        ge=0,
+        le=MOST_SAMPLES,
+        description="also the sealed test set with so many answers a task, drawn at the temperature of training",
+    )
     equal: bool = Field(True, description="false lets arms have their own token_budget and initial_config, and is told")
     search: Search | None = Field(None, description="what 'python -m graph.study pilot' looks for")
 
@@ -114,6 +123,15 @@ class Plan(Frozen):
             raise ValueError(f"{unknown[0]!r} is no arm; known are {', '.join(self.arms)}")
         if len(set(map(str, contrasts))) < len(contrasts):
             raise ValueError("a contrast stands in primary and secondary more than once; expected each once")
+        return self
+
+    @model_validator(mode="after")
+    def _measured(self) -> Self:
+        for one in (*self.secondary, *([self.primary] if self.primary else [])):
+            if one.outcome == "test_sampled" and self.samples == 0:
+                raise ValueError(f"{one.outcome} is not measured: samples is 0, expected 1 to {MOST_SAMPLES}")
+            if one.outcome.startswith("benchmark_") and not self.benchmark:
+                raise ValueError(f"{one.outcome} is not measured: benchmark is false, expected true")
         return self
 
     @model_validator(mode="after")

@@ -10,37 +10,59 @@ import fcntl
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationError
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
 
 from graph.settings import Frozen, SettingsError
 from trainer.files import read_lines
 from trainer.spec import explain
 
-Bits = str
-"""One character an instance, in the order of their ids: 1 = yes, 0 = no."""
+MOST_SAMPLES = 9
+"""Answers an instance: their number is one digit."""
+Counts = str
+"""One digit an instance, in the order of their ids: how many of its answers are so."""
 
 
-class CellBits(Frozen):
+class CellCounts(Frozen):
     """The answers to a cell's instances."""
 
-    valid: Bits = Field(pattern="^[01]+$")
-    optimal: Bits = Field(pattern="^[01]+$")
+    valid: Counts = Field(pattern="^[0-9]+$")
+    optimal: Counts = Field(pattern="^[0-9]+$")
+
+
+What = Literal["valid", "optimal"]
 
 
 class Answers(Frozen):
-    """A checkpoint on a set, greedy."""
+    """A checkpoint on a set: one greedy answer an instance, or several sampled ones."""
 
     instances: str
     """sha256 of the sorted ids: answers pair only where it is the same."""
-    cells: dict[str, CellBits]
+    samples: int = Field(1, ge=1, le=MOST_SAMPLES)
+    cells: dict[str, CellCounts]
+
+    def scores(self, cell: str, what: What) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Of each instance of a cell the share of its answers that are valid, or optimal; shape (instances,)."""
+        return np.array([int(digit) for digit in getattr(self.cells[cell], what)]) / self.samples
+
+    def shares(self, what: What) -> dict[str, float]:
+        """Of each cell the share of answers that are valid, or optimal."""
+        return {cell: float(self.scores(cell, what).mean()) for cell in self.cells}
+
+    @model_validator(mode="after")
+    def _within_samples(self) -> Self:
+        for name, counts in self.cells.items():
+            if len(counts.valid) != len(counts.optimal) or max(counts.valid + counts.optimal) > str(self.samples):
+                raise ValueError(f"the counts of {name} do not fit {self.samples} answers an instance")
+        return self
 
 
-def macro_of(answers: Answers, what: Literal["valid", "optimal"]) -> float:
+def macro_of(answers: Answers, what: What) -> float:
     """Mean over the cells of the share of answers that are valid, or optimal."""
-    bits = [getattr(cell, what) for cell in answers.cells.values()]
-    return float(sum(one.count("1") / len(one) for one in bits) / len(bits))
+    shares = answers.shares(what).values()
+    return sum(shares) / len(shares)
 
 
 class StageRow(Frozen):
@@ -83,7 +105,7 @@ class Row(Frozen):
     start_anchor: Answers
     stages: list[StageRow] = Field(min_length=1)
     before: dict[str, Answers]
-    """The starting checkpoint by sealed set: test and, if it was asked for, benchmark_3, _4, _5."""
+    """The starting checkpoint by sealed set: test and, if they were asked for, test_sampled and benchmark_3, _4, _5."""
     after: dict[str, Answers]
 
     @property

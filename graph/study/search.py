@@ -93,7 +93,7 @@ def pilot(arguments: Sequence[str]) -> int:
             jobs = [(arm, seed) for seed in made.fresh_seeds() for arm in (ORACLE, CHANCE)]
             exit_code = work_through(final, jobs, options.parallel, jobs)
         if exit_code == Exit.DONE:
-            tell(verdict(read_rows(final.rows, final.loaded.hash)))
+            tell(verdict(read_rows(final.rows, final.loaded.hash), "test_sampled" if base.plan.samples else "test"))
         return exit_code
 
 
@@ -190,15 +190,15 @@ def means(rows: Sequence[Row], names: Sequence[str]) -> Mapping[str, float]:
     return {name: float(np.mean([champion_anchor(row) for row in rows if row.arm == name])) for name in names}
 
 
-def verdict(rows: Sequence[Row]) -> str:
-    """Whether the oracle beats chance by two standard deviations over seeds, pooled from both arms."""
-    values = {arm: [macro_of(row.after["test"], "valid") for row in rows if row.arm == arm] for arm in (ORACLE, CHANCE)}
+def verdict(rows: Sequence[Row], sealed: str) -> str:
+    """Whether the oracle beats chance on a sealed set by two standard deviations over seeds, pooled from both arms."""
+    values = {arm: [macro_of(row.after[sealed], "valid") for row in rows if row.arm == arm] for arm in (ORACLE, CHANCE)}
     gain = float(np.mean(values[ORACLE]) - np.mean(values[CHANCE]))
     if min(len(one) for one in values.values()) < 2:
         return f"oracle - random: {100 * gain:+.1f} points; one seed says nothing of the spread"
     spread = float(np.sqrt(np.mean([np.var(one, ddof=1) for one in values.values()])))
     shown = "shown" if gain >= 2 * spread else "not shown"
     return (
-        f"oracle - random: {100 * gain:+.1f} points of test validity, standard deviation over seeds "
+        f"oracle - random: {100 * gain:+.1f} points of validity ({sealed}), standard deviation over seeds "
         f"{100 * spread:.1f}: a curriculum that matters by two of them is {shown}"
     )

@@ -64,7 +64,7 @@ def lines(row: Row) -> Iterator[dict[str, object]]:
 
 
 def _of_set(where: dict[str, object], name: str, answers: Answers) -> Iterator[dict[str, object]]:
-    for cell, bits in answers.cells.items():
-        n = len(bits.valid)
-        shares = {"valid": bits.valid.count("1") / n, "optimal": bits.optimal.count("1") / n}
-        yield {**where, "set": name, "cell": cell, "n": n, **shares}
+    valid, optimal = answers.shares("valid"), answers.shares("optimal")
+    for cell, counts in answers.cells.items():
+        shares = {"n": len(counts.valid), "valid": valid[cell], "optimal": optimal[cell]}
+        yield {**where, "set": name, "cell": cell, **shares}

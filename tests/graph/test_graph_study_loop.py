@@ -34,6 +34,7 @@ def plan(tmp_path: Path, profile: Path) -> Path:
             "stages": 4,
         },
         "benchmark": True,
+        "samples": 3,
         "arms": {"teacher": {"designer": "teacher"}, "fixed": {"designer": "fixed"}},
         "seeds": {"n": 1},
         "primary": {"treatment": "teacher", "control": "fixed"},
@@ -80,7 +81,9 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
         # It ended because the budget was spent, and not before.
         assert row.stages[0].tokens < 1100 <= row.charged
         assert row.before["test"].instances == fixed.before["test"].instances
-        assert set(row.after) == {"test", "benchmark_0"}
+        assert set(row.after) == {"test", "test_sampled", "benchmark_0"}
+        assert row.after["test_sampled"].samples == 3
+        assert row.after["test_sampled"].instances == row.after["test"].instances
         assert row.cpu_seconds > 0
     assert pq.read_table(directory / "table.parquet").num_rows > 0
     assert "teacher - fixed" in (directory / "report.html").read_text()

@@ -11,15 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from parity import Parity
+from pydantic import ValidationError
 
 from graph.settings import SettingsError
 from graph.study.__main__ import main
 from graph.study.carry import Progress, locked
 from graph.study.command import chosen
-from graph.study.effects import anchor_area, findings, summaries
+from graph.study.effects import anchor_area, findings, summaries, value_of
 from graph.study.page import kinds, render, verdict
 from graph.study.plan import Loaded, Search, load_plan
-from graph.study.rows import Answers, CellBits, Row, StageRow, append_row, merge, one_start, read_rows
+from graph.study.rows import Answers, CellCounts, Row, StageRow, append_row, macro_of, merge, one_start, read_rows
 from graph.study.search import Candidate, Made, candidates, rounds, schedule
 from graph.study.search import verdict as oracle_verdict
 from graph.study.table import write_tables
@@ -34,7 +35,7 @@ def answers(seed: int, valid: float, n: int = 12) -> Answers:
     for cell in CELLS:
         right = [generator.random() < valid for _ in range(n)]
         best = [one and generator.random() < 0.8 for one in right]
-        bits[cell] = CellBits(valid="".join(str(int(x)) for x in right), optimal="".join(str(int(x)) for x in best))
+        bits[cell] = CellCounts(valid="".join(str(int(x)) for x in right), optimal="".join(str(int(x)) for x in best))
     return Answers(instances="set", cells=bits)
 
 
@@ -90,6 +91,7 @@ def loaded(tmp_path: Path) -> Loaded:
             {"treatment": "a", "control": "b", "outcome": outcome}
             for outcome in ("anchor_area", "stage_gain", "test_worst_decile", "benchmark_3", "benchmark_5")
         ],
+        "benchmark": True,
     }
     path.write_text(yaml.safe_dump(plan))
     return load_plan(path)
@@ -274,10 +276,31 @@ def test_a_schedule_is_one_of_knobs() -> None:
 
 def test_an_oracle_is_shown_by_two_standard_deviations() -> None:
     good = [row(arm, seed, valid) for arm, valid in (("oracle", 0.95), ("random", 0.1)) for seed in range(3)]
-    assert "is shown" in oracle_verdict(good)
+    assert "is shown" in oracle_verdict(good, "test")
     alike = [row(arm, seed, 0.5) for arm in ("oracle", "random") for seed in range(3)]
-    assert "is not shown" in oracle_verdict(alike)
-    assert "one seed says nothing" in oracle_verdict(good[::3])
+    assert "is not shown" in oracle_verdict(alike, "test")
+    assert "one seed says nothing" in oracle_verdict(good[::3], "test")
+
+
+def test_sampled_answers_count_by_their_share() -> None:
+    found = Answers(
+        instances="set",
+        samples=4,
+        cells={"3x3": CellCounts(valid="40", optimal="20"), "10x10": CellCounts(valid="11", optimal="00")},
+    )
+    assert found.scores("3x3", "valid").tolist() == [1.0, 0.0]
+    assert found.shares("valid") == {"3x3": 0.5, "10x10": 0.25}
+    assert macro_of(found, "valid") == 0.375
+    assert macro_of(found, "optimal") == 0.125
+    one = row("self", 0, after={"test": answers(0, 0.5), "test_sampled": found})
+    assert value_of(one, "test_sampled", 1500) == 0.375
+    assert value_of(row("self", 0), "test_sampled", 1500) is None
+
+
+@pytest.mark.parametrize(("samples", "valid", "optimal"), [(4, "5", "0"), (1, "2", "0"), (2, "11", "1")])
+def test_counts_that_do_not_fit_their_samples_are_refused(samples: int, valid: str, optimal: str) -> None:
+    with pytest.raises(ValidationError, match=f"the counts of 3x3 do not fit {samples} answers an instance"):
+        Answers(instances="set", samples=samples, cells={"3x3": CellCounts(valid=valid, optimal=optimal)})
 
 
 @pytest.fixture

@@ -95,7 +95,9 @@ def test_what_is_wrong_with_a_whole_section_is_told_without_a_dump_of_it(
 def test_a_path_that_leads_to_no_file_is_told_as_one(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"^profile '/nowhere/seedlng.yml': no such file, did you mean 'seedling'\?"):
         load_profile("/nowhere/seedlng.yml")
-    with pytest.raises(ProfileError, match=r"^profile 'mine.yaml': no such file; expected a YAML file or one of \['qwen3-4b'"):
+    with pytest.raises(
+        ProfileError, match=r"^profile 'mine.yaml': no such file; expected a YAML file or one of \['qwen3-4b'"
+    ):
         load_profile("mine.yaml")
     with pytest.raises(ProfileError, match=r" is a directory, expected a YAML file or one of \["):
         load_profile(tmp_path)
