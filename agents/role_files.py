@@ -58,8 +58,8 @@ def read_roles(directory: Path | None) -> ReadRoles:
         except RoleError as error:
             errors.extend(error.errors)
             found.unread.add(name)
-            if (role := stand_in(name, *sources)) is not None:
-                found.stand_ins[role.name] = role
+            if (sound := stand_in(name, *sources)) is not None:
+                found.stand_ins[sound.name] = sound
             continue
         role._roots = roots
         if name != role.name:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.designers import designer_title, get_designer
+from agents.designers.base import ModelName
 from agents.places import stage_order
 from agents.rolespec import ExternalModel, RoleSpec
 from graph.prepare import Planned, starting_model
@@ -66,7 +67,8 @@ def speakers(planned: Planned) -> Iterator[str]:
 
 
 def _asked(planned: Planned, role: RoleSpec) -> Iterator[str]:
-    settings, model = planned.settings, role.model
+    settings = planned.settings
+    model: ModelName = role.model
     if role.writes == "budget" and settings.budget == "profile":
         yield "not asked, the budget is the profile's"
         return
