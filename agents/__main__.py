@@ -16,6 +16,8 @@ from agents.places import stage_order
 from agents.roles import RoleError, load_roles, roles_hash
 from agents.rolespec import NOTES, OUTPUTS, ExternalModel, RoleSpec
 from agents.schemas import Evidence, GateReport
+from envsim import registry
+from envsim.api import EnvsimError
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "Evidence": Evidence,
@@ -26,10 +28,17 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 }
 
 
-def validate(directory: Path | None) -> int:
-    """Print the stage as the roles make it and their hash, or every fault."""
+def validate(directory: Path | None, environment: str) -> int:
+    """Print the stage as the roles make it and their hash, or every fault.
+
+    All groups of knobs count as open: which of them are is a run's to say, and it looks again.
+    """
     try:
-        roles = load_roles(directory)
+        known = registry.get(environment)
+        roles = load_roles(directory, environment=known.editing(known.knob_groups))
+    except EnvsimError as error:
+        print(error, file=sys.stderr)
+        return 2
     except RoleError as error:
         print(error, file=sys.stderr)
         return 2
@@ -73,10 +82,18 @@ def main(argv: list[str] | None = None) -> int:
         type=Path,
         help="a directory laid over the shipped roles; none = the shipped roles alone",
     )
+    checking.add_argument(
+        "--environment",
+        default="lake",
+        metavar="NAME",
+        help="whose cells and knobs calls of tools name (default: lake)",
+    )
     printing = commands.add_parser("schema", help="print the roles' protocol as JSON Schema")
     printing.add_argument("name", nargs="?", choices=sorted(SCHEMAS), help="one schema only")
     arguments = parser.parse_args(argv)
-    return validate(arguments.directory) if arguments.command == "validate" else schema(arguments.name)
+    if arguments.command == "validate":
+        return validate(arguments.directory, arguments.environment)
+    return schema(arguments.name)
 
 
 if __name__ == "__main__":

@@ -204,7 +204,8 @@ def _spoken(message: BaseMessage) -> tuple[str, str]:
 
 
 def _external(spec: ExternalModel) -> BaseChatModel:
-    return CheckpointChatModel(policy=OpenAIPolicy(spec.base_url, spec.name, api_key=_key(spec)), model_name=spec.name)
+    policy = OpenAIPolicy(spec.base_url, spec.name, api_key=_key(spec), constraint=spec.constraint)
+    return CheckpointChatModel(policy=policy, model_name=spec.name)
 
 
 def _key(spec: ExternalModel) -> str:

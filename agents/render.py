@@ -100,9 +100,11 @@ def stray_prompts(folder: Path, roles: Mapping[str, RoleSpec]) -> list[str]:
         place = path.relative_to(folder)
         if path.is_dir() and not path.is_symlink():
             continue
+        if path.name.startswith("."):
+            continue
         if place.parent.as_posix() not in known:
             errors.append(f"{place}: would not be read; prompts lie in {' or '.join(sorted(known))}")
-        elif path.suffix == ".j2" and path.name not in used:
+        elif path.name not in used:
             errors.append(f"{place}: no role has a prompt of this name; known: {', '.join(sorted(used))}")
     return errors
 

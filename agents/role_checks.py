@@ -5,16 +5,19 @@ Every error is one line that says what was found, what was expected and, where t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import networkx as nx
 from pydantic import ValidationError
 
 from agents.entrypoints import EntrypointError, load_entrypoint
 from agents.notes import form_errors
-from agents.places import CODE_PLACES, RESERVED, PlaceCycle, stage_graph, stage_order
+from agents.places import CODE_PLACES, RESERVED, PlaceCycle, part_of, stage_graph, stage_order
 from agents.role_files import explain, suggest
-from agents.rolespec import NOTES, OUTPUTS, TOOL_RESULTS, WRITES, RoleSpec
+from agents.rolespec import MOST_ROLLOUTS, NOTES, OUTPUTS, TOOL_RESULTS, WRITES, RoleSpec
+from envsim.api import Environment
+from tools.constants import constant_errors
 from tools.registry import TOOLS, arguments_of, known_tools
 
 FROM_CODE = ("evidence", "knobs", "bounds", "gate_report", "conditions", "critique")
@@ -148,6 +151,32 @@ def _argument_errors(role: RoleSpec) -> list[str]:
     return errors
 
 
+def constant_call_errors(role: RoleSpec, environment: Environment, config: Any, samples: int = 1) -> list[str]:
+    """Fixed calls that this environment could answer in no stage, and more tasks than the policy may be asked for.
+
+    ``samples`` are the answers to each task of a probe; whoever does not know the profile yet says 1. Calls that are no
+    calls of the tool at all are for `role_errors`.
+    """
+    errors: list[str] = []
+    rollouts = 0
+    for call in role.tools_before:
+        try:
+            request = arguments_of(call.tool).model_validate(call.args)
+        except (KeyError, ValidationError):
+            continue
+        errors.extend(
+            f"tools_before: {call.key}: args.{line}" for line in constant_errors(request, environment, config)
+        )
+        tasks = TOOLS[call.tool].tasks
+        rollouts += 0 if tasks is None else getattr(request, tasks) * samples
+    if rollouts > role.limits.max_rollouts:
+        errors.append(
+            f"tools_before: {rollouts} answers of the policy are asked for ({samples} a task), and limits.max_rollouts "
+            f"is {role.limits.max_rollouts}; lower n, or raise the limit (at most {MOST_ROLLOUTS})"
+        )
+    return errors
+
+
 def _failure_errors(role: RoleSpec) -> list[str]:
     if role.writes_note and role.on_failure == "rule":
         return ["on_failure: no rule can write a note in the role's place; expected skip (the note is null) or stop"]
@@ -156,9 +185,14 @@ def _failure_errors(role: RoleSpec) -> list[str]:
     return []
 
 
-def set_errors(roles: Mapping[str, RoleSpec], every: Mapping[str, RoleSpec]) -> list[str]:
-    """The faults of the enabled roles together; ``every`` has the disabled ones too."""
-    errors = [*_place_errors(roles, every), *_writer_errors(roles, every)]
+def set_errors(roles: Mapping[str, RoleSpec], every: Mapping[str, RoleSpec], unread: Collection[str] = ()) -> list[str]:
+    """The faults of the enabled roles together; ``every`` has the disabled ones too.
+
+    ``unread`` are the names of files with faults of their own: they may be places, and what they write is not known.
+    """
+    errors = _place_errors(roles, every, unread)
+    if not unread:
+        errors += _writer_errors(roles, every)
     if len(roles) > MOST_ROLES:
         errors.append(f"{len(roles)} roles are enabled, at most {MOST_ROLES} are possible")
     if errors:
@@ -170,8 +204,10 @@ def set_errors(roles: Mapping[str, RoleSpec], every: Mapping[str, RoleSpec]) -> 
     graph = stage_graph(roles)
     for name, role in roles.items():
         before = nx.ancestors(graph, name)
-        for key in role.inputs:
+        for key in () if unread else role.inputs:
             errors.extend(_source_errors(role, key, before, roles, every))
+        if not unread:
+            errors.extend(_proposed_errors(role, roles))
         if role.approval != "never" and "approval" in before:
             errors.append(
                 f"{name}: approval: {role.approval!r} on a role that speaks after the approval has no effect; put it "
@@ -195,11 +231,28 @@ def _source_errors(
             f"place: {{after: [{writer}]}}, or place: {{before: [{role.name}]}} there"
         ]
     off = [name for name, other in every.items() if other.writes == key]
+    if not off:
+        # An input that nobody knows is a fault of the role alone.
+        return []
     return [f"{role.name}: inputs: {key!r} is written by {' or '.join(off)}, which is not enabled; enable it"]
 
 
-def _place_errors(roles: Mapping[str, RoleSpec], every: Mapping[str, RoleSpec]) -> list[str]:
-    allowed = {"after": {*every, *CODE_PLACES[:-1]}, "before": {*every, *CODE_PLACES[1:]}}
+def _proposed_errors(role: RoleSpec, roles: Mapping[str, RoleSpec]) -> list[str]:
+    """Fixed calls on a proposal of a role that speaks before there is one that can be generated."""
+    if part_of(roles, role.name) not in ("design", "proposed"):
+        return []
+    return [
+        f"{role.name}: tools_before: {call.key}: args.{name}.base: there is no 'proposed' configuration before the "
+        "gates have made one; use base 'accepted', or place the role after them"
+        for call in role.tools_before
+        for name, side in call.args.items()
+        if isinstance(side, Mapping) and side.get("base") == "proposed"
+    ]
+
+
+def _place_errors(roles: Mapping[str, RoleSpec], every: Mapping[str, RoleSpec], unread: Collection[str]) -> list[str]:
+    known = {*every, *unread}
+    allowed = {"after": {*known, *CODE_PLACES[:-1]}, "before": {*known, *CODE_PLACES[1:]}}
     errors = []
     for name, role in roles.items():
         for side, names in allowed.items():

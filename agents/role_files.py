@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from agents.notes import FIELD_TYPES
 from agents.rolespec import PACKAGE, ExternalModel, Limits, Place, PromptFiles, RoleSpec, TokenLimit, ToolBefore
 from envsim.documents import DocumentError, parse_yaml, read_text
+
+TEMPLATES = (".j2", ".jinja", ".jinja2")
+DATA = (".yaml", ".yml", ".json")
+"""Endings of what somebody most likely meant as a prompt, or as a role."""
 
 
 class RoleError(ValueError):
@@ -25,31 +30,44 @@ class RoleError(ValueError):
         self.errors = list(errors)
 
 
-def read_roles(directory: Path | None) -> tuple[dict[str, RoleSpec], list[str]]:
+class ReadRoles(NamedTuple):
     """Every role of a directory over the shipped ones, enabled or not, by name; and the faults of files on their own.
 
-    Raises RoleError if the directory is none or holds nothing that roles are made of.
+    ``unread`` are the names of files with faults, and ``stand_ins`` what is sound of them, with which the set can be
+    looked at as a whole.
     """
+
+    roles: dict[str, RoleSpec]
+    errors: list[str]
+    unread: set[str]
+    stand_ins: dict[str, RoleSpec]
+
+
+def read_roles(directory: Path | None) -> ReadRoles:
+    """Read all files. Raises RoleError if the directory is none or holds nothing that roles are made of."""
     shipped = sorted((PACKAGE / "roles").glob("*.yaml"))
     files = {file.stem: file for file in shipped}
     own = {} if directory is None else _own_files(directory)
     errors = [] if directory is None else _strays(directory)
     roots = (PACKAGE,) if directory is None else (directory, PACKAGE)
-    roles: dict[str, RoleSpec] = {}
+    found = ReadRoles({}, errors, set(), {})
     for name in dict.fromkeys([*files, *own]):
         sources = [places[name] for places in (files, own) if name in places]
         try:
             role = read_role(*sources)
         except RoleError as error:
             errors.extend(error.errors)
+            found.unread.add(name)
+            if (sound := stand_in(name, *sources)) is not None:
+                found.stand_ins[sound.name] = sound
             continue
         role._roots = roots
         if name != role.name:
             errors.append(
                 f"{sources[-1].name}: name: {role.name!r} differs from the file name; call the file {role.name}.yaml"
             )
-        roles[role.name] = role
-    return roles, errors
+        found.roles[role.name] = role
+    return found
 
 
 def read_role(*sources: Path) -> RoleSpec:
@@ -62,6 +80,22 @@ def read_role(*sources: Path) -> RoleSpec:
         return RoleSpec.model_validate(data)
     except ValidationError as error:
         raise RoleError([f"{name}: {line}" for line in explain(error, RoleSpec)]) from error
+
+
+def stand_in(name: str, *sources: Path) -> RoleSpec | None:
+    """What is sound of a role with faults, and the plainest values for the rest; None if that makes no role."""
+    plain = {"name": name, "description": "?", "inputs": ["evidence"], "writes": name, "output": "Note", "place": {}}
+    data: dict[str, Any] = plain
+    for source in sources:
+        with suppress(RoleError):
+            data = merged(data, _mapping(source))
+    for _ in range(2):
+        try:
+            return RoleSpec.model_validate(data)
+        except ValidationError as error:
+            faulty = {fault["loc"][0] for fault in error.errors() if fault["loc"]}
+            data = plain | {key: value for key, value in data.items() if key not in faulty}
+    return None
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +151,7 @@ def _mapping(file: Path) -> dict[str, Any]:
 def _own_files(directory: Path) -> dict[str, Path]:
     if not directory.is_dir():
         raise RoleError([f"{directory}: not a directory; give a directory with one YAML file a role"])
-    files = {file.stem: file for file in sorted(directory.glob("*.yaml"))}
+    files = {file.stem: file for file in sorted(directory.glob("[!.]*.yaml"))}
     if not files and not (directory / "prompts").is_dir():
         raise RoleError(
             [f"{directory}: no *.yaml file and no prompts/ in it; write what differs from the shipped roles there"]
@@ -126,11 +160,18 @@ def _own_files(directory: Path) -> dict[str, Path]:
 
 
 def _strays(directory: Path) -> list[str]:
-    """Files that look like roles and would not be read."""
-    return [
-        f"{file.name}: would not be read; role files end in .yaml, call it {file.stem}.yaml"
-        for file in sorted(directory.glob("*.yml"))
-    ]
+    """Files that look like roles or prompts and would not be read; those below ``prompts/`` are `stray_prompts`'."""
+    errors = []
+    for file in sorted(directory.rglob("*")):
+        place = file.relative_to(directory)
+        if file.is_dir() or place.parts[0] == "prompts" or any(part.startswith(".") for part in place.parts):
+            continue
+        kind = file.suffix.lower()
+        if kind in TEMPLATES:
+            errors.append(f"{place}: would not be read; prompts lie in prompts/, call it prompts/{file.stem}.j2")
+        elif kind in DATA and (len(place.parts) > 1 or file.suffix != ".yaml"):
+            errors.append(f"{place}: would not be read; role files lie at the top and end in .yaml: {file.stem}.yaml")
+    return errors
 
 
 MODELS: tuple[type[BaseModel], ...] = (

@@ -14,37 +14,42 @@ from typing import Any
 from agents.entrypoints import source_of
 from agents.places import stage_order, without_disabled
 from agents.render import rendering_errors, stray_prompts, template_errors
-from agents.role_checks import role_errors, set_errors
+from agents.role_checks import constant_call_errors, role_errors, set_errors
 from agents.role_files import RoleError, explain, read_role, read_roles
 from agents.rolespec import STYLES, RoleSpec
+from envsim.api import Environment
 
 __all__ = ["RoleError", "RoleSpec", "explain", "load_roles", "read_role", "roles_hash"]
 
 
-def load_roles(directory: Path | str | None = None) -> dict[str, RoleSpec]:
+def load_roles(directory: Path | str | None = None, *, environment: Environment | None = None) -> dict[str, RoleSpec]:
     """The enabled roles by name, in the order in which they speak: the shipped ones, with a directory laid over them.
 
     A directory holds only what differs: ``<name>.yaml`` for a new role or for the keys of a shipped one that change,
-    and ``prompts/*.j2`` or ``prompts/{compact,full}/*.j2``, which go before the shipped ones of the same name. Raises
-    RoleError with every fault found.
+    and ``prompts/*.j2`` or ``prompts/{compact,full}/*.j2``, which go before the shipped ones of the same name. With an
+    ``environment`` the fixed calls of tools are held against its cells and knobs too. Raises RoleError with every fault
+    found: those of the set as a whole are looked for among what is sound of the files.
     """
     folder = None if directory is None else Path(directory)
-    every, errors = read_roles(folder)
+    read = read_roles(folder)
+    errors, every = read.errors, read.roles | read.stand_ins
     notes = {role.writes for role in every.values() if role.writes_note}
-    for role in every.values():
-        own = role_errors(role, notes)
-        errors.extend(f"{role.name}.yaml: {text}" for text in own)
-        if role.prompt is not None:
-            errors.extend(f"{role.name}.yaml: {text}" for text in template_errors(role))
+    faulty = bool(read.unread)
+    for name, role in read.roles.items():
+        own = [*role_errors(role, notes), *(template_errors(role) if role.prompt is not None else [])]
+        if environment is not None:
+            own += constant_call_errors(role, environment, environment.default_config())
+        errors.extend(f"{name}.yaml: {text}" for text in own)
+        faulty |= bool(own)
     if folder is not None:
         errors.extend(stray_prompts(folder, every))
-    if errors:
-        raise RoleError(errors)
     enabled = without_disabled(every)
-    if errors := set_errors(enabled, every):
-        raise RoleError(errors)
+    if of_set := set_errors(enabled, every, read.unread):
+        raise RoleError([*errors, *of_set])
     roles = {name: enabled[name] for name in stage_order(enabled) if name in enabled}
-    if errors := [f"{name}.yaml: {text}" for name in roles for text in rendering_errors(roles, name)]:
+    if not faulty:
+        errors.extend(f"{name}.yaml: {text}" for name in roles for text in rendering_errors(roles, name))
+    if errors:
         raise RoleError(errors)
     return roles
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Discriminator, Field, PrivateAttr, StringConstra
 from agents.notes import Form, note_type
 from agents.schemas import Budget, Critique, Diagnosis, Frozen, Note, Proposal
 from envsim.api import Style
-from trainer.serving.settings import check_url
+from trainer.serving.settings import Constraint, check_url
 
 PACKAGE = Path(__file__).parent
 STYLES: tuple[Style, ...] = ("compact", "full")
@@ -23,6 +23,10 @@ OUTPUTS: dict[str, type[BaseModel]] = {
 WRITES = {"Diagnosis": "diagnosis", "Proposal": "proposal", "Critique": "critique", "Budget": "budget"}
 """The one state key that each output may be written to. Any other output is a note, under a key of its own."""
 NOTES: dict[str, type[BaseModel]] = {"Note": Note}
+Approval = Literal["never", "on_doubt", "always"]
+"""Whether a person decides: on no proposal, on those that the review left in doubt, or on every one. The same words for
+a role and for a run."""
+MOST_ROLLOUTS = 4096
 TOOL_RESULTS = "tools"
 """The template variable with the results of ``tools_before``, by name, as text."""
 
@@ -47,6 +51,8 @@ class ExternalModel(Frozen):
     name: str = Field(min_length=1)
     api_key_file: str | None = None
     """A file with the key; None sends none."""
+    constraint: Constraint = Field("json_schema", exclude_if=lambda constraint: constraint == "json_schema")
+    """grammar gives answers the layout that they have in process, which a tiny model needs; vLLM alone knows it."""
 
     @field_validator("base_url")
     @classmethod
@@ -78,10 +84,11 @@ class Limits(Frozen):
     max_repairs: int = Field(2, ge=0, le=5)
     max_new_tokens: TokenLimit = TokenLimit()
     max_tool_calls: int = Field(0, ge=0, le=16, exclude_if=_is(0))
-    """Calls that the model may make by itself before it answers."""
-    max_rollouts: int = Field(256, ge=0, le=4096, exclude_if=_is(256))
-    """Answers of the policy that all its tools together may ask for; a call that needs more is refused."""
-    max_result_characters: int = Field(800, ge=80, le=8000, exclude_if=_is(800))
+    """Calls that the model may make by itself before it answers; ``tools_before`` are the file's and count nothing."""
+    max_rollouts: int = Field(256, ge=0, le=MOST_ROLLOUTS, exclude_if=_is(256))
+    """Answers of the policy that all its tools may ask for, ``tools_before`` first; a call that needs more is
+    refused."""
+    max_result_characters: int = Field(1600, ge=80, le=8000, exclude_if=_is(1600))
     """How much of a tool's result, or of its error, the role gets to read."""
 
 
@@ -122,7 +129,7 @@ class RoleSpec(Frozen):
     """Diagnosis, Proposal, Critique, Budget, Note, or the fields of a note of its own."""
     tools: tuple[str, ...] = ()
     """Tools that the model may call by itself, up to ``limits.max_tool_calls``."""
-    tools_before: tuple[ToolBefore, ...] = Field((), exclude_if=lambda calls: not calls)
+    tools_before: tuple[ToolBefore, ...] = Field((), max_length=16, exclude_if=lambda calls: not calls)
     model: Annotated[
         Annotated[Literal["inherit", "base", "champion"], Tag("word")] | Annotated[ExternalModel, Tag("mapping")],
         Discriminator(_kind_of),
@@ -130,8 +137,8 @@ class RoleSpec(Frozen):
     temperature: float = Field(0.0, ge=0, le=2)
     place: Place
     limits: Limits = Limits()
-    approval: Literal["never", "always", "on_reject"] = "never"
-    """Whether a person decides on the stage's proposal: on each one, or on each one that was rejected."""
+    approval: Approval = "never"
+    """Whether a person decides on the stage's proposals that passed the gates, beside what the run's settings say."""
     on_failure: Literal["rule", "stop", "skip"] = "rule"
     """rule: the teacher's rule answers in its place and is counted; stop: the run ends with exit code 4; skip: its note
     is null."""

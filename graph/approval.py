@@ -112,12 +112,9 @@ def answered(run: RunDir, asked: Mapping[str, Any]) -> bool:
 def asks_person(work: Work, state: RunState) -> bool:
     """Whether a person decides on a proposal that passed every gate."""
     wishes = {role.approval for role in work.roles.values()} | {work.settings.approval}
-    doubts = state["review"] == "reject"
-    if doubts and "on_reject" in wishes:
-        return True
-    if "on_doubt" in wishes and (doubts or critic_was_silent(work, state)):
-        return True
-    return "always" in wishes
+    # What passed every gate is rejected by the critic alone: at once, or by a wish that no revision is left for.
+    doubted = state["review"] == "reject" or critic_was_silent(work, state)
+    return "always" in wishes or ("on_doubt" in wishes and doubted)
 
 
 def critic_was_silent(work: Work, state: RunState) -> bool:

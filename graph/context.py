@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
-from graph.settings import Approval, Frozen, RunSettings
+from agents.rolespec import Approval
+from graph.settings import Frozen, RunSettings
 
 _FIELDS = RunSettings.model_fields
 

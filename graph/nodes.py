@@ -19,6 +19,7 @@ from graph.acceptance import Comparison, compare, judge, nothing_learnt, stopped
 from graph.benchmark import benchmark_tables
 from graph.curves import stage_series, tell_run
 from graph.fork import forked_state
+from graph.inputs import written_by
 from graph.prepare import initial_config
 from graph.progress import Stopped
 from graph.report import write_report
@@ -186,8 +187,10 @@ def launch(state: RunState, work: Work, budget: Budget, wanted: Callable[[], Sta
         else:
             if refusal := log.calls[-1].error:
                 raise StageError(f"stage {stage:03d} was not launched: {refusal}")
+    asked = written_by(work, "budget") if stage > 0 and work.settings.budget == "role" else None
+    who = {"stage": stage, "revision": state["revision"], "role": None if asked is None else asked.name}
     for call in log.calls:
-        work.reporter.event("tool", stage=stage, **call.model_dump(mode="json"))
+        work.reporter.event("tool", **who, **call.model_dump(mode="json"))
 
 
 def evaluate(state: RunState, work: Work) -> RunState:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from rich.console import Console
-from rich.table import Table
 
 from agents.designers import check_designer, designer_hash, designer_title
+from agents.role_checks import constant_call_errors
 from agents.roles import RoleError, load_roles, roles_hash
 from agents.rolespec import ExternalModel, RoleSpec
 from envsim import registry
@@ -21,12 +20,10 @@ from envsim.documents import DocumentError, read_text
 from graph.checkpoints import check_url
 from graph.settings import RunSettings, SettingsError, explain
 from trainer.checkpoint import CheckpointError, check, resolve
-from trainer.profile import Profile, ProfileError, load_profile, prompts_needed
-from trainer.selection import candidates_needed
+from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.settings import UrlBackend
 from trainer.spec import ModelRef
 from trainer.tracking import check_trackers
-from trainer.training_settings import GrpoSettings
 
 TRIED = 32
 """Instances generated from a person's initial configuration to see that it can be had."""
@@ -97,6 +94,7 @@ def plan(settings: RunSettings) -> Planned:
     check_set_sizes(profile, environment)
     check_keys(roles)
     check_initial_config(settings, environment)
+    check_tool_calls(settings, profile, environment, roles)
     return Planned(settings, profile, environment, roles, checked_designer(settings, environment))
 
 
@@ -146,6 +144,20 @@ def check_keys(roles: Mapping[str, RoleSpec]) -> None:
             raise SettingsError(f"role {name}: model.api_key_file: {file} is empty, expected a key")
 
 
+def check_tool_calls(
+    settings: RunSettings, profile: Profile, environment: Environment, roles: Mapping[str, RoleSpec]
+) -> None:
+    """What roles have called before they speak is the same in every stage, so it is held against the run now."""
+    config, samples = initial_config(settings, environment), profile.probe.samples
+    errors = [
+        f"role {name}: {line}"
+        for name, role in roles.items()
+        for line in constant_call_errors(role, environment, config, samples)
+    ]
+    if errors:
+        raise SettingsError("; ".join(errors))
+
+
 def check_initial_config(settings: RunSettings, environment: Environment) -> None:
     """A person's configuration is tried before anything is written: it must validate and its instances must be had."""
     if settings.initial_config is None:
@@ -180,78 +192,3 @@ def initial_config(settings: RunSettings, environment: Environment) -> Any:
 def default_run_dir(settings: RunSettings, now: datetime) -> Path:
     name = Path(settings.profile).stem
     return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{designer_title(settings.designer)}-s{settings.seed}"
-
-
-def describe(planned: Planned, console: Console) -> None:
-    """What would be done: settings, sets, stages and the number of completions, without generating or training.
-
-    The plan is told wherever it is asked for. Raises SettingsError behind it if this machine could not carry it out.
-    """
-    settings, profile = planned.settings, planned.profile
-    sets = ["anchor", "validation", "test", *(["benchmark"] if settings.benchmark else [])]
-    sizes = {name: set_size(planned, name) for name in sets}
-    console.print_json(data=settings.model_dump(mode="json"))
-    table = Table(title="plan", title_justify="left")
-    for title in ("what", "how much"):
-        table.add_column(title)
-    grpo, stages = profile.grpo, settings.stages
-    low, high = profile.bounds.min_steps, profile.bounds.max_steps
-    table.add_row("model", f"{profile.model}, style {profile.style}, {profile.device}")
-    preset = None if profile.launch is None else profile.launch.preset
-    table.add_row("started by", f"preset {preset}" if preset else "one process of plain Python")
-    table.add_row("answered by", f"backend {profile.backend.kind}; in training rollouts {profile.rollouts.kind}")
-    table.add_row("loss", loss_line(grpo))
-    table.add_row("tracking", ", ".join(str(tracker) for tracker in profile.tracking) or "none")
-    table.add_row("sets", ", ".join(f"{name} {n}" for name, n in sizes.items()))
-    table.add_row("stage 000", f"{grpo.steps} steps on the initial configuration, {prompts_needed(grpo)} tasks")
-    table.add_row("designed stages", f"{stages} by '{designer_title(settings.designer)}', {low} to {high} steps each")
-    table.add_row("probe a proposal", f"{profile.probe.tasks} tasks x {profile.probe.samples} answers")
-    if profile.selection is not None:
-        n = candidates_needed(prompts_needed(grpo), profile.selection)
-        table.add_row("choose a stage's tasks", f"from {n} candidates x {profile.selection.samples} answers")
-    table.add_row("revisions a stage", f"at most {settings.max_revisions}")
-    if settings.token_budget is not None:
-        table.add_row("budget", f"{settings.token_budget:,} generated tokens; the run ends when they are spent")
-    completions = estimate(planned, sizes)
-    for purpose, n in completions.items():
-        table.add_row(f"answers: {purpose}", f"about {n:,}")
-    console.print(table)
-    console.print("dry run: nothing was written", style="yellow")
-    start = starting_model(profile)
-    console.print(f"the model is here: {start.path}, sha256 {start.sha256[:12]}")
-
-
-def loss_line(grpo: GrpoSettings) -> str:
-    """What a loss preset, and the settings that win over it, come to."""
-    low = 0.2 if grpo.epsilon is None else grpo.epsilon
-    high = low if grpo.epsilon_high is None else grpo.epsilon_high
-    return (
-        f"{grpo.loss_type} by {grpo.importance_sampling_level}, rewards scaled by {grpo.scale_rewards}, clipped at "
-        f"-{low:g} and +{high:g}, learning rate {grpo.learning_rate:g}"
-    )
-
-
-def estimate(planned: Planned, sizes: dict[str, int]) -> dict[str, int]:
-    """Answers that the run will generate, by purpose, if every proposal passes at the first try."""
-    settings, profile = planned.settings, planned.profile
-    stages = settings.stages + 1
-    sealed = sum(2 * n for name, n in sizes.items() if name not in ("anchor", "validation"))
-    return {
-        "training": stages * profile.grpo.steps * profile.grpo.batch,
-        "evaluation": (stages + 1) * (sizes["anchor"] + sizes["validation"]) + sealed,
-        "probes": settings.stages * profile.probe.tasks * profile.probe.samples + stages * candidate_answers(profile),
-        "roles": settings.stages * len(planned.roles),
-    }
-
-
-def candidate_answers(profile: Profile) -> int:
-    """Answers that choosing the tasks of one stage takes."""
-    if profile.selection is None:
-        return 0
-    return candidates_needed(prompts_needed(profile.grpo), profile.selection) * profile.selection.samples
-
-
-def set_size(planned: Planned, name: str) -> int:
-    whole = len(planned.environment.frozen_set(name))
-    wanted = getattr(planned.profile.evaluation, name, 0)
-    return min(wanted, whole) if wanted else whole

@@ -74,6 +74,11 @@ class Reporter:
         with suppress(OSError):
             self.line(f"error: {text}", style="red")
 
+    def hint(self, text: str) -> None:
+        """What to do about a failure, which must not hide it either."""
+        with suppress(OSError):
+            self.line(text, style="yellow")
+
     def heading(self, text: str) -> None:
         if self._console.is_terminal:
             self._console.rule(f"[bold]{escape(text)}", align="left")

@@ -157,6 +157,7 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]], *, at: At | Non
             ],
             total_seconds=whole,
             tokens=summary["tokens"],
+            read=summary["read"],
             films=films,
             picture=_data_url,
             caption=_caption,

@@ -104,9 +104,9 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
         raise SettingsError("--resume needs --run-dir, the run to continue")
     if options.config is not None:
         return load_settings(options.config, overrides)
-    from graph.rundir import stored_identity  # noqa: PLC0415
+    from graph.rundir import TO_RESUME, stored_identity  # noqa: PLC0415
 
-    stored = stored_identity(options.run_dir)
+    stored = stored_identity(options.run_dir, otherwise=TO_RESUME)
     return parse_settings({**stored["settings"], **overrides}, f"{options.run_dir}/run.yaml")
 
 
@@ -125,7 +125,8 @@ def forked_settings(options: argparse.Namespace, overrides: dict[str, Any]) -> R
 
 def execute(options: argparse.Namespace, settings: RunSettings, console: Console) -> int:
     """Prepare, then run, resume or only describe."""
-    from graph.prepare import default_run_dir, describe, plan, prepare  # noqa: PLC0415  imports torch, which takes seconds
+    from graph.describe import describe  # noqa: PLC0415  imports torch, which takes seconds
+    from graph.prepare import default_run_dir, plan, prepare  # noqa: PLC0415
 
     if options.dry_run:
         describe(plan(settings), console)

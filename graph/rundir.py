@@ -183,17 +183,21 @@ def begin_run(run: RunDir, identity: dict[str, Any], *, resume: bool) -> None:
     remove_stale(run.root)
 
 
-def stored_identity(root: Path) -> dict[str, Any]:
-    """What ``run.yaml`` of a run directory says. Raises SettingsError if there is none or it is damaged."""
+LISTED = "python -m graph.runs lists the runs below a directory"
+TO_RESUME = "check --run-dir, or start a run without --resume"
+"""What to do where a directory holds no run: for commands that look at one, and for those that would go on with it."""
+
+
+def stored_identity(root: Path, *, otherwise: str = LISTED) -> dict[str, Any]:
+    """What ``run.yaml`` of a run directory says. Raises SettingsError if there is none, with what to do ``otherwise``,
+    or if it is damaged."""
     path = root / RUN_FILE
     if not os.path.lexists(path):
-        raise SettingsError(
-            f"{str(root)!r} holds no run: it has no {RUN_FILE}; check --run-dir, or start a run without --resume"
-        )
+        raise SettingsError(f"{str(root)!r} holds no run: it has no {RUN_FILE}; {otherwise}")
     try:
         data = read_yaml(path)
     except DocumentError as error:
-        raise SettingsError(f"{error}; restore it, or start a new run with --run-dir") from error
+        raise SettingsError(f"{error}; restore it, or start a new run") from error
     if not isinstance(data, dict):
         raise SettingsError(f"{path} is damaged: expected a mapping, found {type(data).__name__}")
     settings = data.get("settings")
@@ -206,7 +210,8 @@ def _refuse(run: RunDir, identity: dict[str, Any], resume: bool) -> None:
     """Everything that speaks against the directory, found without touching it. Raises SettingsError."""
     root = run.root
     if resume:
-        changed = [line for line in differences(stored_identity(root), identity) if not line.startswith(ELSEWHERE)]
+        stored = stored_identity(root, otherwise=TO_RESUME)
+        changed = [line for line in differences(stored, identity) if not line.startswith(ELSEWHERE)]
         if changed:
             raise SettingsError(
                 f"run directory {root} belongs to another configuration: {'; '.join(changed)}; "

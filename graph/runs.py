@@ -19,11 +19,10 @@ from graph import runs_tables
 from graph.exits import Exit
 from graph.run import Parser
 from graph.runs_compare import compare_runs
-from graph.runs_found import read_run, run_directories
+from graph.runs_found import RUNS, named_run, read_run, run_directories
 from graph.runs_prune import carry_out, plan
 from graph.settings import SettingsError
 
-RUNS = Path("runs")
 PIPED = 160
 """Columns of a table that goes to a file or another program."""
 
@@ -33,12 +32,12 @@ def parser() -> argparse.ArgumentParser:
     commands = flags.add_subparsers(dest="command", parser_class=Parser)
     listing = commands.add_parser("list", help="every run in a line (the default)")
     showing = commands.add_parser("show", help="one run with its stages")
-    showing.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    showing.add_argument("run", type=Path, metavar="RUN", help="a name of the list or a run directory")
     comparing = commands.add_parser("compare", help="two runs: settings, curves, the same instances side by side")
-    comparing.add_argument("a", type=Path, metavar="A", help="a run directory")
+    comparing.add_argument("a", type=Path, metavar="A", help="a name of the list or a run directory")
     comparing.add_argument("b", type=Path, metavar="B", help="another one; differences are B minus A")
     pruning = commands.add_parser("prune", help="what of finished runs is needed no more, and how large it is")
-    pruning.add_argument("run", type=Path, nargs="*", metavar="RUN", help="run directories (default: all)")
+    pruning.add_argument("run", type=Path, nargs="*", metavar="RUN", help="names or run directories (default: all)")
     pruning.add_argument(
         "--keep",
         choices=["champion", "pointers", "kept"],
@@ -47,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "kept: of every stage that was kept",
     )
     pruning.add_argument("--delete", action="store_true", help="delete it; without this nothing is touched")
-    for command in (flags, listing, pruning):
+    for command in (flags, listing, showing, comparing, pruning):
         # A default of a subcommand would hide what was given before it.
         place = RUNS if command is flags else argparse.SUPPRESS
         command.add_argument("--directory", type=Path, default=place, metavar="DIR", help="(default: runs)")
@@ -80,7 +79,7 @@ def list_runs(options: argparse.Namespace, console: Console) -> int:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    found = read_run(options.run)
+    found = read_run(named_run(options.run, options.directory))
     if options.json:
         print(found.model_dump_json())
         return Exit.DONE
@@ -96,7 +95,7 @@ def show(options: argparse.Namespace, console: Console) -> int:
 
 
 def compare(options: argparse.Namespace, console: Console) -> int:
-    found = compare_runs(options.a, options.b)
+    found = compare_runs(*(named_run(run, options.directory) for run in (options.a, options.b)))
     if options.json:
         print(found.model_dump_json())
     else:
@@ -106,7 +105,7 @@ def compare(options: argparse.Namespace, console: Console) -> int:
 
 def prune(options: argparse.Namespace, console: Console) -> int:
     everywhere = run_directories([options.directory]) if options.directory.is_dir() or not options.run else []
-    chosen = options.run or everywhere
+    chosen = [named_run(run, options.directory) for run in options.run] or everywhere
     plans = plan(chosen, options.keep, [*everywhere, *chosen])
     freed, faults = 0, list[str]()
     for one in plans if options.delete else []:

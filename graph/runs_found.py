@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from graph.training import stage_result
 from trainer.stage import StageError
 
 State = Literal["done", "running", "waiting", "drained", "failed", "crashed", "new"]
+RUNS = Path("runs")
+"""Where runs lie that are begun without a directory."""
 DEEPEST = 4
 """Levels of directories in which runs are looked for."""
 
@@ -81,6 +84,29 @@ def run_directories(roots: Sequence[Path]) -> list[Path]:
             raise SettingsError(f"{str(root)!r} is no directory; name one that holds runs with --directory")
         found += _below(root, DEEPEST)
     return list(dict.fromkeys(found))
+
+
+def named_run(given: Path, directory: Path) -> Path:
+    """The run that a person means: a directory, or the name of one run below ``directory`` as it is listed.
+
+    Raises SettingsError that says what there is in its place.
+    """
+    if (given / RUN_FILE).is_file():
+        return given
+    listed = run_directories([directory]) if directory.is_dir() else []
+    found = [root for root in listed if root.absolute().name == str(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SettingsError(f"{str(given)!r} is the name of {', '.join(map(str, found))}; give one of these paths")
+    if given.exists():
+        stored_identity(given)
+    names = [root.absolute().name for root in listed]
+    near = difflib.get_close_matches(str(given), names, n=1)
+    known = f"did you mean {near[0]!r}?" if near else f"known there: {', '.join(sorted(set(names))) or 'none'}"
+    raise SettingsError(
+        f"no run {str(given)!r}: neither a run directory nor the name of a run below {str(directory)!r}; {known}"
+    )
 
 
 def _below(root: Path, levels: int) -> Iterator[Path]:

@@ -111,11 +111,13 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: Said | None) -> in
         return Exit.WAITING
     except RoleFailure as failure:
         reporter.failure(str(failure))
+        reporter.hint(f"to ask it again, continue with {again}")
         return Exit.ROLE_FAILED
     except (EnvsimError, CheckpointError, StageInputError) as error:
         raise SettingsError(" ".join(str(error).split())) from error
     except (StageError, LaunchError, PolicyError, EvaluationError) as error:
         reporter.failure(str(error))
+        reporter.hint(f"once that is put right, continue with {again}")
         return Exit.FAILED
     close(work, root)
     return Exit.DONE
@@ -164,7 +166,7 @@ def close(work: Work, root: Path) -> None:
     for note in tables.stage_notes(summary["stages"]):
         work.reporter.line(note)
     work.reporter.show(tables.result_table(summary["final"]))
-    work.reporter.show(tables.time_table(summary["time"], summary["tokens"]))
+    work.reporter.show(tables.time_table(summary["time"], summary["tokens"], summary["read"]))
     work.reporter.line(
         f"peak memory: {own_peak_gib():.2f} GiB here, "
         f"{largest_peak_gib():.2f} GiB in the largest process that it started"

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agents.evidence import EvidenceSettings
 from agents.gates import GateSettings
+from agents.rolespec import Approval
 from envsim.documents import DocumentError, read_yaml
 from graph.tracing import Content
 from trainer.spec import RewardWeights, Trackers, absent
@@ -25,9 +26,6 @@ MAX_PROBLEMS = 8
 
 class SettingsError(ValueError):
     """Bad input of a person: one line that says what, its value, what was expected and what to do."""
-
-
-Approval = Literal["never", "on_doubt", "always"]
 
 
 class Frozen(BaseModel):
@@ -63,8 +61,8 @@ class RunSettings(Frozen):
     max_revisions: int = Field(2, ge=0, le=20, description="revisions of one proposal before the stage falls back")
     approval: Approval = Field(
         "never",
-        description="whether a person decides on proposals that passed the gates; on_doubt: where the critic would not "
-        "let one through, or gave no usable answer",
+        description="whether a person decides on proposals that passed the gates; on_doubt: where the critic rejects "
+        "one, still asks for a revision when none is left, or gave no usable answer",
     )
     budget: Literal["role", "profile"] = Field("role", description="who sets a stage's length; profile pins it")
     token_budget: int | None = Field(

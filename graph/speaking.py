@@ -24,6 +24,7 @@ from graph.state import RunState
 from graph.toolbox import called_before, cost_of_calls, dumped, made_before, may_call, tool_context, tool_log
 from graph.work import Work, named_pointers
 from tools.registry import toolbox
+from trainer.policy import PolicyError
 
 
 def speak(
@@ -72,11 +73,14 @@ def speak(
         model = chat_model(role.model, policies)
         looked = Looked(messages)
         with work.clock.span("roles"), work.reporter.bar(f"{role.name.replace('_', ' ')} speaks"):
-            if may_call(role):
-                looked = look(work, state, role, file, tool_model(role.model, policies, seed=seed), messages)
-            given = ask(
-                model, role, looked.messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed
-            )
+            try:
+                if may_call(role):
+                    looked = look(work, state, role, file, tool_model(role.model, policies, seed=seed), messages)
+                given = ask(
+                    model, role, looked.messages, schema, role.output_type, checks, style=style, rule=rule, seed=seed
+                )
+            except PolicyError as error:
+                raise PolicyError(f"role {role.name}: {error}") from error
         told = given.model_dump(mode="json")
         cost = spoken(given.attempts) + looked.cost + cost_of_calls(made_before(work, role, file))
         shown = {"tokens": told["tokens"] + looked.written, "cost": cost.model_dump(mode="json")}

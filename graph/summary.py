@@ -43,6 +43,7 @@ def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -
         "role_fallbacks": sum(said["fallback"] for stage in done for said in answers(stage)),
         "time": time_table(events),
         "tokens": token_table(run, done),
+        "read": tokens_read(run),
         "how": standing(events),
         "sessions": sessions(events),
         "spans": from_events(events),
@@ -178,6 +179,12 @@ def token_table(run: RunDir, stages: Sequence[dict[str, Any]]) -> dict[str, int]
         + tools,
         "roles": sum(one["tokens"] for one in said if "by" in one),
     }
+
+
+def tokens_read(run: RunDir) -> int:
+    """Tokens of prompts that models read in the roles, repairs and turns that called tools included, each once."""
+    said = [one for pattern in layout.ROLE_FILES for one in _whole(run, pattern)]
+    return sum(one["cost"]["input_tokens"] for one in said if "by" in one and isinstance(one.get("cost"), dict))
 
 
 def _whole(run: RunDir, pattern: str) -> list[dict[str, Any]]:

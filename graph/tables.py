@@ -57,8 +57,9 @@ def result_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def time_table(seconds: dict[str, float], tokens: dict[str, int]) -> Table:
-    """Seconds and shares by category, then generated tokens by purpose."""
+def time_table(seconds: dict[str, float], tokens: dict[str, int], read: int) -> Table:
+    """Seconds and shares by category, then generated tokens by purpose, and what roles ``read`` beside what they
+    wrote."""
     table = Table(title="where the time and the tokens went", title_justify="left")
     table.add_column("")
     table.add_column("seconds", justify="right")
@@ -68,7 +69,8 @@ def time_table(seconds: dict[str, float], tokens: dict[str, int]) -> Table:
         table.add_row(title, f"{seconds[name]:.1f}", words.percent(seconds[name] / whole))
     table.add_row("total", f"{sum(seconds.values()):.1f}", "", end_section=True)
     for purpose, n in tokens.items():
-        table.add_row(f"tokens: {purpose}", f"{n:,}", "")
+        table.add_row(f"tokens generated: {purpose}", f"{n:,}", "")
+    table.add_row("tokens read: roles", f"{read:,}", "")
     return table
 
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from graph.exits import Exit
 from graph.run import Parser
 from graph.rundir import RunDir, stored_identity
+from graph.runs_found import RUNS, named_run
 from graph.settings import SettingsError
 from graph.trace_spans import Span, Timeline, timeline, where_time_went
 
@@ -32,7 +33,7 @@ COLOURS = {"run": "bold", "node": "cyan", "step": "dim", "model": "magenta", "to
 
 def parser() -> argparse.ArgumentParser:
     flags = Parser(prog="python -m graph.trace", description=__doc__.splitlines()[0])
-    flags.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    flags.add_argument("run", type=Path, metavar="RUN", help="a run directory, or the name of one below runs/")
     flags.add_argument("--stage", type=int, metavar="N", help="this stage alone")
     flags.add_argument("--content", action="store_true", help="prompts and answers too, if the trace holds them")
     flags.add_argument("--json", action="store_true", help="spans and sums as one JSON object")
@@ -43,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code."""
     try:
         options = parser().parse_args(arguments)
-        stored_identity(options.run)
-        found = timeline(RunDir(options.run))
+        root = named_run(options.run, RUNS)
+        stored_identity(root)
+        found = timeline(RunDir(root))
         if options.stage is not None:
             found = of_stage(found, options.stage)
     except SettingsError as error:
@@ -87,8 +89,9 @@ def tell(found: Timeline, console: Console, *, content: bool) -> None:
     longest = max((span.seconds or 0.0 for span in found.spans if span.kind != "run"), default=0.0)
 
     def walk(span: Span, depth: int, stage: int | None) -> None:
-        if span.kind == "node" and span.stage is not None and span.stage != stage:
-            console.print(f"{'  ' * depth}[bold]stage {span.stage:03d}[/]")
+        if span.kind == "node" and span.stage != stage:
+            told = "end" if span.stage is None else f"stage {span.stage:03d}"
+            console.print(f"{'  ' * depth}[bold]{told}[/]")
         console.print(line(span, depth, longest))
         if content:
             for text in filter(None, (span.input, span.output)):

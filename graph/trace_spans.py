@@ -10,10 +10,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from graph.report_state import sessions
 from graph.rundir import RunDir
 from graph.settings import Frozen
 from graph.tracing import TRACE_FILE
 
+WORDS = {"failed": "failed", "waiting": "waits", "drained": "drained"}
+"""Ends of a session that are worth a word, as a span says them."""
+OUTSIDE = ("baseline", "report")
+"""Nodes that belong to no stage."""
 Kind = Literal["run", "node", "step", "model", "tool"]
 
 
@@ -47,10 +52,26 @@ class Timeline(Frozen):
 
 def timeline(run: RunDir) -> Timeline:
     """The run's trace, else what its events tell."""
+    events = run.events()
     traced = from_trace(run.path(TRACE_FILE))
     if traced:
-        return Timeline(source="trace.jsonl", spans=traced)
-    return Timeline(source="events.jsonl", spans=from_events(run.events()))
+        return Timeline(source="trace.jsonl", spans=with_ends(traced, events))
+    return Timeline(source="events.jsonl", spans=with_ends(from_events(events), events))
+
+
+def with_ends(spans: Sequence[Span], events: Sequence[dict[str, Any]]) -> list[Span]:
+    """The spans, with how each session ended, and why if it failed, where the log has a word on it."""
+    ends = {one.name: one for one in sessions(events)}
+    found = []
+    for span in spans:
+        end = ends.get(span.session)
+        if span.kind != "run" or end is None or end.how not in WORDS:
+            found.append(span)
+        elif end.how == "failed":
+            found.append(span.model_copy(update={"error": f"failed: {end.why}"}))
+        else:
+            found.append(span.model_copy(update={"finish_reason": WORDS[end.how]}))
+    return found
 
 
 def from_trace(path: Path) -> list[Span]:
@@ -90,7 +111,10 @@ def with_stages(spans: Sequence[Span]) -> list[Span]:
     known: dict[str, Span] = {}
     for span in spans:
         above = known.get(span.parent or "")
-        if above is not None and above.kind != "run":
+        if span.kind == "node" and span.name in OUTSIDE:
+            # Its state already names the stage that would come next.
+            known[span.id] = span.model_copy(update={"stage": None})
+        elif above is not None and above.kind != "run":
             stage = above.stage if span.stage is None else span.stage
             known[span.id] = span.model_copy(update={"stage": stage, "role": span.role or above.role})
         else:
@@ -99,9 +123,13 @@ def with_stages(spans: Sequence[Span]) -> list[Span]:
 
 
 def from_events(events: Sequence[dict[str, Any]]) -> list[Span]:
-    """Sessions and nodes with their times, roles and tools with their tokens: what the log of a run tells."""
+    """Sessions and nodes with their times, roles with their tokens, and within them the tools that they called: what
+    the log of a run tells, in the order in which it began."""
     spans: dict[str, Span] = {}
     session = node = ""
+    # Of the node at work: tools whose role has yet to speak, and when the last role had spoken.
+    called: list[str] = []
+    spoken = 0.0
     for number, event in enumerate(events):
         kind, time = event.get("event"), event.get("time")
         if not isinstance(time, int | float):
@@ -111,7 +139,8 @@ def from_events(events: Sequence[dict[str, Any]]) -> list[Span]:
             spans[session] = Span(id=session, parent=None, session=session, kind="run", name="run", started=time)
         if kind == "node":
             node = f"{session}/{number}"
-            stage = event.get("stage")
+            called, spoken = [], time
+            stage = None if event.get("node") in OUTSIDE else event.get("stage")
             spans[node] = Span(
                 id=node,
                 parent=session,
@@ -125,28 +154,52 @@ def from_events(events: Sequence[dict[str, Any]]) -> list[Span]:
             ended = {session, *(name for name in (node,) if name in spans and spans[name].seconds is None)}
             for name in ended & spans.keys():
                 spans[name] = spans[name].model_copy(update={"seconds": time - spans[name].started})
-        elif node in spans and (kind == "tool" or (kind == "said" and "tokens" in event)):
-            spans[f"{session}/{number}"] = _inside(event, kind, spans[node], f"{session}/{number}")
-    return [span for span in spans.values() if span.kind != "run" or _has_children(span, spans.values())]
+        elif node in spans and kind == "ended" and event.get("how") == "failed":
+            spans[node] = spans[node].model_copy(update={"error": str(event.get("why"))})
+        elif node in spans and kind == "tool":
+            called.append(f"{session}/{number}")
+            spans[called[-1]] = _tool(event, spans[node], called[-1])
+        elif node in spans and kind == "said" and "tokens" in event:
+            own = _said(event, spans[node], f"{session}/{number}", since=spoken)
+            spans[own.id] = own
+            for name in called:
+                if own.role is not None and spans[name].role == own.role:
+                    spans[name] = spans[name].model_copy(update={"parent": own.id})
+            called, spoken = [], time
+    found = [span for span in spans.values() if span.kind != "run" or _has_children(span, spans.values())]
+    return sorted(found, key=lambda span: span.started)
 
 
 def _has_children(span: Span, spans: Iterable[Span]) -> bool:
     return any(one.parent == span.id for one in spans)
 
 
-def _inside(event: dict[str, Any], kind: str, node: Span, name: str) -> Span:
-    """A role's answer or a tool's call, as the log has it: told of when it was over."""
-    tool = kind == "tool"
+def _tool(event: dict[str, Any], node: Span, name: str) -> Span:
+    """A tool's call, as the log has it: told of when it was over."""
     seconds = event.get("seconds")
+    took = float(seconds) if isinstance(seconds, int | float) else event["time"] - node.started
+    return _inside(event, node, name, kind="tool", called=event.get("name"), started=event["time"] - took, took=took)
+
+
+def _said(event: dict[str, Any], node: Span, name: str, *, since: float) -> Span:
+    """A role's answer, which the log tells of when it was there; it began when the node or the role before it let it,
+    so that its tools lie within it."""
+    took = event["time"] - since
+    return _inside(event, node, name, kind="model", called=event.get("role"), started=since, took=took)
+
+
+def _inside(
+    event: dict[str, Any], node: Span, name: str, *, kind: Kind, called: Any, started: float, took: float
+) -> Span:
     tokens = event.get("tokens")
     return Span(
         id=name,
         parent=node.id,
         session=node.session,
-        kind="tool" if tool else "model",
-        name=str(event.get("name") if tool else event.get("role")),
-        started=event["time"] - (seconds if isinstance(seconds, int | float) else event["time"] - node.started),
-        seconds=float(seconds) if isinstance(seconds, int | float) else event["time"] - node.started,
+        kind=kind,
+        name=str(called),
+        started=started,
+        seconds=took,
         stage=node.stage,
         role=event.get("role"),
         output_tokens=tokens if isinstance(tokens, int) else None,

@@ -8,7 +8,7 @@ from langchain_core.tools import StructuredTool
 from pydantic import Field
 
 from tools.context import ToolContext
-from tools.log import Frozen, ToolLog, ToolResult, logged_tool
+from tools.log import Frozen, ToolLog, ToolResult, logged_tool, table
 from trainer.spec import EvalReport
 
 
@@ -21,7 +21,7 @@ class EvaluateArgs(Frozen):
 def evaluate_checkpoint_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
     """The tool over the run's evaluations, which are made once and then read.
 
-    The result holds aggregates only: by cell n, valid, optimal and, for the validation set, outcomes.
+    The result holds aggregates only: a row of n, valid, optimal and, for the validation set, outcomes for each cell.
     """
 
     def call(args: EvaluateArgs) -> ToolResult:
@@ -37,15 +37,17 @@ def evaluate_checkpoint_tool(log: ToolLog, context: ToolContext) -> StructuredTo
 
 
 def aggregates(report: EvalReport, *, outcomes: bool) -> dict[str, Any]:
-    """What a role may see of a report: no rollouts, no ids."""
-    cells: dict[str, Any] = {}
-    for name, cell in report.cells.items():
-        cells[name] = {"n": cell.n, "valid": cell.valid, "optimal": cell.optimal}
-        if outcomes:
-            cells[name]["outcomes"] = cell.outcomes
+    """What a role may see of a report: no rollouts, no ids. With ``outcomes`` each that occurred is a column."""
+    named = sorted({name for cell in report.cells.values() for name in cell.outcomes}) if outcomes else []
     return {
         "set": report.set,
         "macro_valid": report.macro_valid,
         "macro_optimal": report.macro_optimal,
-        "cells": cells,
+        **table(
+            ["n", "valid", "optimal", *(f"n {name}" for name in named)],
+            {
+                name: [cell.n, cell.valid, cell.optimal, *(cell.outcomes.get(one, 0) for one in named)]
+                for name, cell in report.cells.items()
+            },
+        ),
     }

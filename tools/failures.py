@@ -5,6 +5,7 @@ from __future__ import annotations
 from langchain_core.tools import StructuredTool
 from pydantic import Field
 
+from tools.constants import constant_errors
 from tools.context import ToolContext
 from tools.log import Frozen, ToolLog, ToolResult, logged_tool
 from trainer.evaluate import Failure
@@ -16,7 +17,7 @@ STATES = 24
 
 
 class NoSuchFailure(ValueError):
-    """An id that no failure has."""
+    """An id, a cell or an outcome that no failure has or ever could have."""
 
 
 class ListArgs(Frozen):
@@ -37,6 +38,8 @@ def list_failures_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
     """Ids, cells, outcomes and first faults, in the file's order."""
 
     def call(args: ListArgs) -> ToolResult:
+        if wrong := constant_errors(args, context.environment, context.config):
+            raise NoSuchFailure("; ".join(wrong))
         rows = _failures(context)
         found = [row for row in rows if args.cell in (None, row.cell) and args.outcome in (None, row.outcome)]
         shown = [
@@ -51,6 +54,7 @@ def list_failures_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
         description="Failures of the current policy on the validation set: id, cell, outcome, step of the first fault.",
         args=ListArgs,
         call=call,
+        refusals=(NoSuchFailure,),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from langchain_core.tools import StructuredTool
 from pydantic import Field
 
-from envsim.api import EnvsimError
+from envsim.api import EnvsimError, Measurement
 from tools.context import ToolContext
-from tools.log import Frozen, ToolLog, ToolResult, logged_tool
+from tools.log import Frozen, ToolLog, ToolResult, logged_tool, table
 
 
 class MeasureArgs(Frozen):
@@ -19,13 +22,14 @@ class MeasureArgs(Frozen):
 
 def measure_config_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
     """The tool over the last accepted configuration."""
+    environment = context.environment
 
     def call(args: MeasureArgs) -> ToolResult:
-        changed = context.environment.with_values(context.config, args.values)
-        drawn = context.environment.generate(
+        changed = environment.with_values(context.config, args.values)
+        drawn = environment.generate(
             changed, args.n, context.seed, split="probe", progress=context.progress
         ).measurement
-        return ToolResult(drawn.model_dump(mode="json"))
+        return ToolResult(by_cell(drawn, environment.cells()))
 
     return logged_tool(
         log,
@@ -35,3 +39,20 @@ def measure_config_tool(log: ToolLog, context: ToolContext) -> StructuredTool:
         call=call,
         refusals=(EnvsimError,),
     )
+
+
+def by_cell(drawn: Measurement, cells: Sequence[str]) -> dict[str, Any]:
+    """A measurement as a table of the cells that there are instances of; a quantity that a cell lacks is null."""
+    named = list(dict.fromkeys(name for one in drawn.quantities.values() for name in one))
+    rows = {
+        cell: [
+            drawn.share[cell],
+            drawn.draws.get(cell),
+            drawn.solvable_share.get(cell),
+            *(drawn.quantities.get(cell, {}).get(name) for name in named),
+        ]
+        for cell in cells
+        if cell in drawn.share
+    }
+    whole = {"n": drawn.n, "difficulty": drawn.difficulty, "coordination": drawn.coordination}
+    return whole | table(["share", "draws", "solvable_share", *named], rows)

@@ -25,6 +25,8 @@ class ToolEntry(Frozen):
     """The class of its arguments."""
     only_for: tuple[str, ...] = ()
     """State keys whose writers alone may have it; none = every role."""
+    tasks: str | None = None
+    """The argument that says how many tasks the policy answers for it; None = it asks the policy nothing."""
     with_answer: bool = False
     """The run calls it with the role's answer; the model never does."""
 
@@ -38,7 +40,7 @@ TOOLS: Mapping[str, ToolEntry] = {
     "list_failures": ToolEntry(module="tools.failures", arguments="ListArgs"),
     "measure_config": ToolEntry(module="tools.measure_config", arguments="MeasureArgs"),
     "open_failure": ToolEntry(module="tools.failures", arguments="OpenArgs"),
-    "probe_policy": ToolEntry(module="tools.probe_policy", arguments="ProbeArgs"),
+    "probe_policy": ToolEntry(module="tools.probe_policy", arguments="ProbeArgs", tasks="n"),
     "read_history": ToolEntry(module="tools.read_history", arguments="HistoryArgs"),
 }
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
@@ -33,6 +33,7 @@ from envsim.documents import DocumentError, read_yaml
 from trainer.checkpoint import CheckpointError, resolve
 from trainer.policy import PolicyError, TransformersPolicy
 from trainer.seedling.baseline import randomised
+from trainer.serving.settings import Constraint
 
 AIMS = {"cause": 0.80, "direction": 0.80, "gates": 0.90, "precision": 0.80, "recall": 0.90}
 MOST_FALLBACK = 0.02
@@ -65,6 +66,12 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--url", help="an OpenAI-compatible URL, in place of --model")
     flags.add_argument("--name", help="the model's name at --url (default: default)")
     flags.add_argument("--key-file", help="a file with the key for --url")
+    flags.add_argument(
+        "--constraint",
+        choices=get_args(Constraint),
+        help="how schemas go to --url (default: json_schema); grammar, which vLLM alone knows, gives answers the "
+        "layout that a tiny model learnt",
+    )
     flags.add_argument(
         "--style", choices=["compact", "full"], help="of the prompts; none = compact for the seedling, or the run's"
     )
@@ -119,7 +126,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         for other in instead:
             if getattr(args, name) is not None and getattr(args, other):
                 raise FlagError(f"--{other} does not go with --{name}; give one of them")
-    for name in ("name", "key_file"):
+    for name in ("name", "key_file", "constraint"):
         if getattr(args, name) is not None and args.url is None:
             raise FlagError(f"--{name.replace('_', '-')} is of a model behind a URL; give --url too")
 
@@ -128,7 +135,9 @@ def _models(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[Source
     """Everything to be asked. Raises CheckpointError, DocumentError, FlagError, ValidationError or OSError."""
     if args.url is not None:
         name = args.name or "default"
-        external = ExternalModel(base_url=args.url, name=name, api_key_file=args.key_file)
+        external = ExternalModel(
+            base_url=args.url, name=name, api_key_file=args.key_file, constraint=args.constraint or "json_schema"
+        )
         yield Source(name, args.style or "full", args.max_tokens or MOST_TOKENS), chat_model(external, {})
         return
     sources = _of_run(args) if args.run is not None else _of_models(args)

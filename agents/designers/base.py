@@ -82,6 +82,7 @@ class Designer(ABC):
     """
 
     name: str
+    """What files and reports call it; of one's own designers the loader makes it the name of the class."""
     model: ModelName | None = None
 
     @abstractmethod

@@ -36,10 +36,10 @@ def load_designer(settings: OwnSettings) -> Designer:
         raise ValueError(f"{where}: {name} is no subclass of agents.designers.Designer")
     try:
         made = kind(**settings.parameters)
+        # Known before the class is there to be asked, and so the same in lists, reports and the states of a run.
+        made.name = name
     except Exception as error:
         raise ValueError(f"{where}: {name}(**{settings.parameters}) fails: {type(error).__name__}: {error}") from error
-    if not isinstance(getattr(made, "name", None), str):
-        raise ValueError(f"{where}: {name} has no 'name'; give the class one, such as name = {name.lower()!r}")
     return made
 
 

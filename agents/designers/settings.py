@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from agents.rolespec import ExternalModel
 from agents.schemas import Frozen
+from trainer.serving.settings import Constraint
 
 DesignerSpec = str | dict[str, Any]
 """As people write it: ``sfl``, ``{name: sfl, keep: 0.5}``, ``my/file.py:Mine`` or ``{entrypoint: ...}``."""
@@ -45,8 +46,14 @@ class ExternalSettings(Frozen):
     model: str = Field(min_length=1, description="the model's name at that URL")
     api_key_file: str | None = Field(None, description="a file with the key; none sends none")
 
+    constraint: Constraint = Field(
+        "json_schema", description="grammar: the layout of answers in process, which a tiny model needs; vLLM alone"
+    )
+
     def as_model(self) -> ExternalModel:
-        return ExternalModel(base_url=self.base_url, name=self.model, api_key_file=self.api_key_file)
+        return ExternalModel(
+            base_url=self.base_url, name=self.model, api_key_file=self.api_key_file, constraint=self.constraint
+        )
 
 
 class RandomSettings(Frozen):

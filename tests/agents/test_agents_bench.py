@@ -93,6 +93,7 @@ def test_equal_schemas_are_decoded_together() -> None:
         (["--url", "http://localhost:9/v1", "--model", "x"], "--model does not go with --url"),
         (["--name", "x"], "--name is of a model behind a URL; give --url too"),
         (["--key-file", "x"], "--key-file is of a model behind a URL"),
+        (["--constraint", "grammar"], "--constraint is of a model behind a URL"),
         (["--drawn", "5", "--style", "full"], "--drawn: seedling is asked in the full style; expected compact"),
         (["--threads", "0"], "--threads 0, expected at least 1"),
         (["--seed", "-1"], "--seed -1, expected at least 0"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_openai import ChatOpenAI
 
 from agents.chat import CheckpointChatModel, chat_model, to_messages, tool_model
+from agents.designers import get_designer
 from agents.rolespec import ExternalModel
 from agents.schemas import Budget
 
@@ -147,3 +151,52 @@ def test_tools_behind_a_url_are_called_the_servers_own_way() -> None:
     spec = ExternalModel(base_url="http://127.0.0.1:9/v1", name="other")
     assert isinstance(tool_model(spec, {}), ChatOpenAI)
     assert isinstance(tool_model("base", {"base": ScriptedPolicy(["x"])}), CheckpointChatModel)
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """One that answers ``{}`` to everything: its URL, and the requests that it got."""
+    requests: list[dict[str, Any]] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            choice = {"index": 0, "message": {"role": "assistant", "content": "{}"}, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+            body = json.dumps({"choices": [choice], "usage": usage}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.server_port}/v1", requests
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("given", "sent", "left_out"),
+    [
+        ({}, "response_format", "structured_outputs"),
+        ({"constraint": "json_schema"}, "response_format", "structured_outputs"),
+        ({"constraint": "grammar"}, "structured_outputs", "response_format"),
+    ],
+)
+def test_a_schema_goes_to_a_url_as_the_file_says(given: dict[str, Any], sent: str, left_out: str) -> None:
+    schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    with server() as (url, requests):
+        model = chat_model(ExternalModel(base_url=url, name="judge", **given), {})
+        assert model.bind(response_schema=schema).invoke("?").text == "{}"
+        designer = get_designer({"name": "external", "base_url": url, "model": "judge", **given})
+        assert isinstance(designer.model, ExternalModel)
+        chat_model(designer.model, {}).bind(response_schema=schema).invoke("?")
+    assert [(sent in request, left_out in request) for request in requests] == [(True, False)] * 2

@@ -384,8 +384,6 @@ from agents.schemas import Proposal
 class Climber(Designer):
     """Raises the hole ratio of the easiest map a little more every time."""
 
-    name = "climber"
-
     def __init__(self, step: float = 0.05) -> None:
         self.step = step
         self.turns = 0
@@ -410,7 +408,8 @@ def test_a_designer_of_ones_own(tmp_path: Path) -> None:
     file.write_text(OWN)
     spec = {"entrypoint": f"{file}:Climber", "parameters": {"step": 0.1}}
     first = get_designer(spec)
-    assert designer_title(spec) == designer_title(f"{file}:Climber") == "Climber"
+    assert designer_title(spec) == designer_title(f"{file}:Climber") == first.name == "Climber"
+    assert first.state_dict()["name"] == "Climber", "one name, wherever it stands"
     assert first.propose(context()).changes == [Change(path="3x3.hole_ratio", op="set", value=0.1)]
     second = get_designer(spec)
     second.load_state_dict(first.state_dict())
@@ -443,3 +442,25 @@ def test_a_designer_of_ones_own_says_before_the_run_what_it_cannot_do(tmp_path: 
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="its content cannot be had: TypeError"):
         designer_hash(f"{file}:Climber")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "designers.md").read_text()
+SHOWN = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.parametrize(("file", "name"), [("my_designer.py", "Mine"), ("gentle.py", "Gentle")])
+def test_the_designers_of_the_page_work_as_they_stand_there(tmp_path: Path, file: str, name: str) -> None:
+    (tmp_path / file).write_text(SHOWN[file])
+    check_designer(f"{tmp_path / file}:{name}", LAKE, START, 3)
+    given = get_designer(f"{tmp_path / file}:{name}").propose(context())
+    assert given.changes
+    assert apply_changes(LAKE, START, given.changes) != START
+    if name == "Gentle":
+        knobs = LAKE.knobs(START)
+        hard = {f"{cell.cell}.hole_ratio" for cell in context().evidence.cells if cell.valid < 0.1}
+        assert {change.path: change.value for change in given.changes} == {path: knobs[path].down for path in hard}
+
+
+def test_the_page_shows_a_knob_as_it_is() -> None:
+    [(path, told)] = re.findall(r'knobs\(context.config\)\["(.*?)"\]\n(Knob\(.*?\))\n', PAGE)
+    assert repr(LAKE.knobs(START)[path]) == told

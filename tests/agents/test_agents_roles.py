@@ -16,7 +16,10 @@ from agents.render import render_messages
 from agents.role_checks import MOST_ROLES
 from agents.roles import RoleError, load_roles, roles_hash
 from agents.rolespec import PACKAGE, ExternalModel, RoleSpec
+from envsim import registry as environments
 from envsim.api import Message, Style
+
+LAKE = environments.get("lake")
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def edit(folder: Path, role: str, **changes: Any) -> None:
 
 def faults(folder: Path) -> str:
     with pytest.raises(RoleError) as caught:
-        load_roles(folder)
+        load_roles(folder, environment=LAKE)
     return str(caught.value)
 
 
@@ -70,7 +73,7 @@ def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]
         ("trainer", {"model": "gpt"}, "got 'gpt'"),
         ("trainer", {"model": {"base_url": "ftp://x", "name": "m"}}, "got 'ftp://x'"),
         ("trainer", {"on_failure": "ignore"}, "on_failure: Input should be 'rule', 'stop' or 'skip', got 'ignore'"),
-        ("trainer", {"approval": "maybe"}, "got 'maybe'"),
+        ("trainer", {"approval": "maybe"}, "approval: Input should be 'never', 'on_doubt' or 'always', got 'maybe'"),
         (
             "trainer",
             {"inputs": ["evidenec", "proposal", "bounds"]},
@@ -126,6 +129,17 @@ def test_the_hash_sees_a_changed_prompt(folder: Path, roles: dict[str, RoleSpec]
             "read_history: args.last: Input should be greater than or equal to 1, got 0",
         ),
         ("trainer", {"tools_before": [{"tool": "read_history"}]}, "does not use 'tools', the results of tools_before"),
+        (
+            "trainer",
+            {"tools_before": [{"tool": "probe_policy", "args": {"n": 200}}] * 2},
+            "tools_before: 400 answers of the policy are asked for (1 a task), and limits.max_rollouts is 256; lower n",
+        ),
+        (
+            "failure_analyst",
+            {"tools_before": [{"tool": "compare_configs", "args": {"second": {"base": "proposed"}}}]},
+            "args.second.base: there is no 'proposed' configuration before the gates have made one",
+        ),
+        ("trainer", {"tools_before": [{"tool": "read_history"}] * 17}, "tools_before: Tuple should have at most 16"),
         ("config_designer", {"place": {"after": ["evidence"]}}, "nobody placed before it writes 'diagnosis'"),
     ],
 )
@@ -329,9 +343,15 @@ def test_an_entrypoint_is_looked_up(tmp_path: Path, entrypoint: str | None, expe
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("coach.yml", "coach.yml: would not be read; role files end in .yaml"),
+        ("coach.yml", "coach.yml: would not be read; role files lie at the top and end in .yaml: coach.yaml"),
         ("prompts/full/trainer.usr.j2", "prompts/full/trainer.usr.j2: no role has a prompt of this name"),
         ("prompts/ful/trainer.user.j2", "prompts/ful/trainer.user.j2: would not be read; prompts lie in"),
+        ("prompts/full/trainer.user.jinja", "prompts/full/trainer.user.jinja: no role has a prompt of this name"),
+        ("prompts/coach.yaml", "prompts/coach.yaml: no role has a prompt of this name"),
+        ("coach.j2", "coach.j2: would not be read; prompts lie in prompts/, call it prompts/coach.j2"),
+        ("prompt/coach.jinja", "prompt/coach.jinja: would not be read; prompts lie in prompts/"),
+        ("roles/coach.yaml", "roles/coach.yaml: would not be read; role files lie at the top and end in .yaml"),
+        ("coach.YAML", "coach.YAML: would not be read; role files lie at the top and end in .yaml: coach.yaml"),
     ],
 )
 def test_a_file_that_nobody_would_read_is_refused(tmp_path: Path, file: str, expected: str) -> None:
@@ -339,6 +359,14 @@ def test_a_file_that_nobody_would_read_is_refused(tmp_path: Path, file: str, exp
     (tmp_path / file).write_text("x")
     (tmp_path / "prompts").mkdir(exist_ok=True)
     assert expected in faults(tmp_path)
+
+
+def test_what_is_plainly_no_role_is_left_alone(tmp_path: Path) -> None:
+    new_role(tmp_path)
+    for file in ("README.md", "my_code.py", ".hidden.yaml", ".git/x.yml", "prompts/.old.j2", "key"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("x")
+    assert "historian" in load_roles(tmp_path)
 
 
 def test_an_empty_directory_is_most_likely_the_wrong_one(tmp_path: Path) -> None:
@@ -364,6 +392,50 @@ def test_results_of_tools_are_read_in_the_template(tmp_path: Path) -> None:
     assert render_messages(role, "full", inputs)[0]["content"].endswith(" {}")
     (tmp_path / "prompts" / "historian.j2").write_text("{{ evidence.stage }} {{ tools.pst }}")
     assert "has no attribute 'pst'" in faults(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "expected"),
+    [
+        ("list_failures", {"cell": "33x3"}, "list_failures: args.cell: unknown cell '33x3'; did you mean '3x3'"),
+        ("list_failures", {"outcome": "drowned"}, "args.outcome: unknown outcome 'drowned'; known: "),
+        ("list_failures", {"outcome": "vertex_conflikt"}, "did you mean 'vertex_conflict'"),
+        ("measure_config", {"values": {"3x3.holes": 0.1}}, "args.values: unknown knob '3x3.holes'; did you mean '3x3."),
+        ("measure_config", {"values": {"3x3.hole_ratio": 0.9}}, "3x3.hole_ratio = 0.9 is out of bounds; expected 0 to"),
+        ("probe_policy", {"values": {"x": 1}}, "args.values: unknown knob 'x'; known: "),
+        ("compare_configs", {"second": {"values": {"3x3.holes": 0.1}}}, "args.second.values: unknown knob '3x3.holes'"),
+        (
+            "measure_config",
+            {"values": {f"{cell}.data_ratio": 0.0 for cell in LAKE.cells()}},
+            "args.values: ",
+        ),
+    ],
+)
+def test_a_fixed_call_that_no_stage_could_answer_is_refused(
+    tmp_path: Path, tool: str, args: dict[str, Any], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [{"tool": tool, "args": args, "name": "seen"}]
+    new_role(tmp_path, text="{{ evidence.stage }} {{ tools.seen }}", tools_before=before)
+    assert main(["validate", str(tmp_path)]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("- ")]
+    assert expected in line.replace("seen: ", f"{tool}: ")
+    assert load_roles(tmp_path), "whose cells and knobs are meant is only known with an environment"
+
+
+def test_a_fixed_call_on_knobs_that_a_run_may_open_is_allowed(tmp_path: Path) -> None:
+    before = [{"tool": "measure_config", "args": {"values": {"topology.rooms": 0.5}}}]
+    new_role(tmp_path, text="{{ evidence.stage }} {{ tools.measure_config }}", tools_before=before)
+    assert main(["validate", str(tmp_path)]) == 0
+    assert "unknown knob 'topology.rooms'" in faults(tmp_path)
+
+
+def test_another_environment_has_other_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [{"tool": "list_failures", "args": {"cell": "short"}}]
+    new_role(tmp_path, text="{{ evidence.stage }} {{ tools.list_failures }}", tools_before=before)
+    assert main(["validate", str(tmp_path), "--environment", "parity:Parity"]) == 0
+    assert main(["validate", str(tmp_path)]) == 2
+    assert main(["validate", str(tmp_path), "--environment", "laek"]) == 2
+    assert "unknown environment 'laek'; did you mean 'lake'" in capsys.readouterr().err
 
 
 def test_every_model_of_a_role_file_is_strict() -> None:
@@ -403,6 +475,32 @@ def test_all_faults_are_told_at_once(folder: Path) -> None:
     text = faults(folder)
     assert "unknown output 'X'" in text
     assert "unknown tool 'y'" in text
+
+
+@pytest.mark.parametrize("broken", [{"description": None}, {"limits": {"max_repairs": 99}}, {"inputs": None}])
+def test_faults_of_the_set_are_told_beside_those_of_a_file(tmp_path: Path, broken: dict[str, Any]) -> None:
+    """A file with a fault of its own still stands somewhere, and other files have faults of their own."""
+    new_role(tmp_path, place={"before": ["failure_analyst"], "after": ["trainer"]}, **broken)
+    (tmp_path / "trainer.yaml").write_text("approval: sometimes\n")
+    (tmp_path / "config_designer.yaml").write_text("place: {after: [nowhere, evidence]}\ntools: [look]\n")
+    text = faults(tmp_path)
+    assert f"historian.yaml: {next(iter(broken))}" in text
+    assert "trainer.yaml: approval: Input should be" in text
+    assert "unknown tool 'look'" in text
+    assert "unknown node 'nowhere'" in text
+    (tmp_path / "config_designer.yaml").unlink()
+    (tmp_path / "trainer.yaml").unlink()
+    text = faults(tmp_path)
+    assert f"historian.yaml: {next(iter(broken))}" in text
+    assert "wait for one another" in text
+    assert len(text.splitlines()) == 3, "and nothing that is only a consequence"
+
+
+def test_a_file_that_cannot_be_read_is_one_fault(folder: Path) -> None:
+    (folder / "config_designer.yaml").write_text("name: [")
+    (folder / "safety_critic.yaml").write_text("place: {after: [config_designer]}\nname: {}")
+    lines = faults(folder).splitlines()[1:]
+    assert [line.partition(".yaml")[0] for line in lines] == ["- config_designer", "- safety_critic"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -25,11 +25,13 @@ from parity import ParityConfig
 from pydantic import ValidationError
 from rich.console import Console
 
-from agents.schemas import GateFinding, GateReport
+from agents.rolespec import Approval
+from agents.schemas import Critique, GateFinding, GateReport
 from graph import approval, asking, build, drive, run
 from graph.approval import Word, read_proposal, read_word
 from graph.exits import Exit
 from graph.prepare import prepare
+from graph.review import reviewed
 from graph.rundir import RunDir, dump
 from graph.session import new_work
 from graph.settings import RunSettings, SettingsError
@@ -194,6 +196,29 @@ def test_who_is_asked_when(work: Work, mode: Any, review: Any, fallback: bool, a
     work.settings = work.settings.model_copy(update={"approval": mode})
     state = RunState(**{**proposed(work, 0, fallback=fallback), "review": review})
     assert approval.asks_person(work, state) is asks
+
+
+@pytest.mark.parametrize(("review", "fallback"), [("approve", False), ("reject", False), ("approve", True)])
+@pytest.mark.parametrize("word", get_args(Approval))
+def test_a_role_and_the_settings_ask_in_the_same_words(work: Work, word: Any, review: Any, fallback: bool) -> None:
+    """Whether the word stands in the run's settings or in the file of a role makes no difference."""
+    state = RunState(**{**proposed(work, 0, fallback=fallback), "review": review})
+    work.settings = work.settings.model_copy(update={"approval": word})
+    by_settings = approval.asks_person(work, state)
+    work.settings = work.settings.model_copy(update={"approval": "never"})
+    name, role = next(iter(work.roles.items()))
+    work.roles = {**work.roles, name: role.model_copy(update={"approval": word})}
+    assert approval.asks_person(work, state) is by_settings
+
+
+def test_a_revision_asked_for_when_none_is_left_is_a_doubt(work: Work) -> None:
+    critique = Critique.model_validate(
+        {"reason": "more", "verdict": "revise", "conditions": [{"path": "low.data_ratio", "op": "up"}]}
+    )
+    most = work.settings.max_revisions
+    review, _ = reviewed(True, critique, most, most)
+    work.settings = work.settings.model_copy(update={"approval": "on_doubt"})
+    assert approval.asks_person(work, RunState(**{**proposed(work, 0), "review": review}))
 
 
 def test_a_proposal_that_failed_a_gate_is_not_asked_about(work: Work) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from role_sets import with_historian, write_role
 
 import trainer
 from agents.roles import load_roles
@@ -152,6 +153,35 @@ def test_a_dry_run_writes_nothing(
     assert run.main(["--config", str(config), "--dry-run"]) == Exit.DONE
     assert "anchor 24" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
+
+
+def test_a_dry_run_tells_the_roles_in_their_order_and_what_they_call_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    calls = [{"tool": "read_history"}, {"tool": "list_failures", "args": {"limit": 2}}]
+    folder = with_historian(tmp_path / "roles", tools_before=calls)
+    (folder / "prompts" / "curriculum_historian.j2").write_text("{{ evidence.stage }} {{ tools.read_history }}")
+    judge = {"base_url": "http://localhost:8009/v1", "name": "judge"}
+    write_role(folder, "safety_critic", model=judge, approval="on_doubt")
+    changes = {"roles": str(folder), "budget": "profile", "designer": "fixed"}
+    assert run.main(["--config", str(settings_file(tmp_path, **base, **changes)), "--dry-run"]) == Exit.DONE
+    told = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    told = [line.removeprefix("a designed stage, in order").strip("│ ") for line in told]
+    order = [
+        "(evidence)",
+        "curriculum_historian; first calls read_history, list_failures",
+        "failure_analyst",
+        "config_designer; the designer 'fixed' in its place",
+        "(gates)",
+        "safety_critic; judge at http://localhost:8009/v1; a person approves: on_doubt",
+        "(approval)",
+        "(settle)",
+        "trainer; not asked, the budget is the profile's",
+        "(dataset)",
+    ]
+    assert [line for line in told if line in order] == order
 
 
 @pytest.mark.parametrize("shipped", ["qwen3-4b", "qwen3-4b-8gpu"])

@@ -25,8 +25,6 @@ from agents.designers import Designer, proposal, set_knob
 class Counting(Designer):
     """Probes, and goes on from the number of its turns."""
 
-    name = "counting"
-
     def __init__(self):
         self.turns = 0
 

@@ -115,6 +115,7 @@ def summary() -> dict[str, Any]:
         "role_fallbacks": 3,
         "time": dict.fromkeys(CATEGORIES, 1.0),
         "tokens": {"training": 1000},
+        "read": 1234,
     }
 
 

@@ -29,8 +29,9 @@ from graph.session import new_work
 from graph.settings import RunSettings, SettingsError
 from graph.speaking import played_by
 from graph.state import RunState
-from graph.summary import token_table
-from graph.timing import Clock
+from graph.summary import token_table, tokens_read
+from graph.tables import time_table
+from graph.timing import CATEGORIES, Clock
 from graph.toolbox import evaluated
 from graph.work import Work
 
@@ -230,13 +231,23 @@ def test_tokens_of_notes_and_of_tools_are_booked_once(work: Work) -> None:
     """Both lie in files, so that a resumed run counts nothing twice."""
     before = token_table(work.run, [])
     note = {"by": "curriculum_historian", "tokens": 7, "tool_calls": [{"tokens": 40}, {"tokens": 2}]}
+    note["cost"] = {"input_tokens": 90, "output_tokens": 7}
     for place in ("stages/001/notes", "stages/001/proposals/0/notes"):
         work.run.write(f"{place}/curriculum_history.json", note)
         work.run.write(f"{place}/curriculum_history.tools.json", {"results": {}, "tool_calls": [{"tokens": 100}]})
         work.run.write(f"{place}/made_from.json", {"curriculum_history.json": "0"})
     after = token_table(work.run, [])
     assert after["roles"] - before["roles"] == 2 * 7
+    assert tokens_read(work.run) == 2 * 90
     assert after["probes"] - before["probes"] == 2 * 142
+
+
+def test_the_closing_table_tells_what_roles_read_and_what_they_wrote() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(time_table(dict.fromkeys(CATEGORIES, 1.0), {"training": 9, "roles": 14}, 180))
+    rows = {line.strip(" │").partition("│")[0].strip(): line for line in console.export_text().splitlines()}
+    assert " 14 " in rows["tokens generated: roles"]
+    assert " 180 " in rows["tokens read: roles"]
 
 
 @pytest.mark.parametrize("sealed", ["test", "benchmark", "probe"])

@@ -20,6 +20,8 @@ from envsim.api import Message
 from graph import run, speaking
 from graph.exits import Exit
 from graph.rundir import RunDir
+from graph.summary import token_table, tokens_read
+from trainer.serving import client
 
 pytestmark = pytest.mark.loop
 
@@ -191,13 +193,32 @@ def test_another_critic_an_approval_a_role_that_is_off_and_roles_that_are_code(
     assert [notes[name]["fallback"] for name in notes] == [False, True, True]
 
 
+def test_a_model_that_cannot_be_reached_is_told_with_its_role_and_how_to_go_on(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "TRIES", 1)
+    folder = tmp_path / "roles"
+    write_role(folder, "safety_critic", model={"base_url": "http://127.0.0.1:9/v1", "name": "judge"})
+    code, found = start(folder, gates=LOOSE)
+    assert code == Exit.FAILED
+    told = capsys.readouterr().out
+    assert "role safety_critic: the server at http://127.0.0.1:9/v1/ cannot be reached for model 'judge'" in told
+    assert f"continue with --resume --run-dir {found.root}" in told
+    [ended] = [event for event in found.events() if event["event"] == "ended"]
+    assert ended["why"].startswith("role safety_critic: ")
+    # The answers that were there are read, and what roles read so far is counted beside what they wrote.
+    analyst = found.read("stages/001/answers/failure_analyst.json")["cost"]
+    designer = found.read("stages/001/proposals/0/proposal.json")["cost"]
+    assert tokens_read(found) == analyst["input_tokens"] + designer["input_tokens"] > 0
+    assert token_table(found, [])["roles"] == analyst["output_tokens"] + designer["output_tokens"]
+
+
 TOOLS_BEFORE = [
     {"tool": "read_history"},
     {"tool": "list_failures", "args": {"limit": 2}},
     {"tool": "measure_config", "args": {"n": 16, "values": {"3x3.hole_ratio": 0.0}}, "name": "open_maps"},
     {"tool": "probe_policy", "args": {"n": 4}},
-    {"tool": "probe_policy", "args": {"n": 64}, "name": "too_much"},
-    {"tool": "measure_config", "args": {"values": {"3x3.holes": 0.1}}, "name": "no_knob"},
+    {"tool": "compare_configs", "args": {"n": 2, "second": {"values": {"4x4.data_ratio": 0.0}}}},
 ]
 TOOLS_PROMPT = """\
 stages {{ evidence.history | length }}
@@ -205,6 +226,24 @@ stages {{ evidence.history | length }}
 {{ name }} {{ text | clip(90) }}
 {% endfor %}
 """
+
+
+def test_calls_that_the_run_could_never_make_are_refused_before_it_begins(
+    tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own profile and its own open knobs, of which a role file alone knows nothing."""
+    calls = [
+        {"tool": "probe_policy", "args": {"n": 200}},
+        {"tool": "measure_config", "args": {"values": {"topology.rooms": 0.5}}},
+    ]
+    folder = with_historian(tmp_path / "roles", tools_before=calls)
+    (folder / "prompts" / "curriculum_historian.j2").write_text(TOOLS_PROMPT)
+    code, found = start(folder, environment="lake", profile="seedling")
+    assert code == Exit.BAD_INPUT
+    [line] = capsys.readouterr().err.splitlines()
+    assert "curriculum_historian: tools_before: 1600 answers of the policy are asked for (8 a task)" in line
+    assert "args.values: unknown knob 'topology.rooms'" in line
+    assert not found.root.exists()
 
 
 def test_the_seedlings_role_reads_what_its_tools_said_before_it_spoke(
@@ -224,19 +263,19 @@ def test_the_seedlings_role_reads_what_its_tools_said_before_it_spoke(
     (folder / "prompts" / "curriculum_historian.j2").write_text(TOOLS_PROMPT)
     code, found = start(folder, environment="lake", profile=str(tmp_path / "seedling.yaml"))
     assert code == Exit.DONE
-    calls = [event for event in found.events() if event["event"] == "tool" and event.get("role")]
+    events = [event for event in found.events() if event["event"] == "tool"]
+    launched = [(event["stage"], event["role"]) for event in events if event["name"] == "launch_stage"]
+    assert launched == [(0, None), (1, "trainer")]
+    calls = [event for event in events if event["role"] == "curriculum_historian"]
     assert [call["name"] for call in calls] == [call["tool"] for call in TOOLS_BEFORE]
-    assert {call["role"] for call in calls} == {"curriculum_historian"}
-    assert [bool(call["error"]) for call in calls] == [False] * 4 + [True] * 2
+    assert len(calls) + len(launched) == len(events)
+    assert not any(call["error"] for call in calls)
     assert calls[3]["rollouts"] == 8
     assert calls[3]["tokens"] > 0
-    assert "64 tasks with 2 answers each are 128, of 16 answers 8 are left" in calls[4]["error"]
-    assert "3x3.holes" in calls[5]["error"]
     [prompt] = asked(prompts, "curriculum_historian")
-    assert 'open_maps {"coordination":' in prompt
-    assert "too_much error: 64 tasks with 2 answers" in prompt
+    assert 'open_maps {"n":16,' in prompt
     kept = found.read("stages/001/notes/curriculum_history.tools.json")
-    assert all(len(text) <= 200 for text in kept["results"].values())
+    assert all(len(text) <= 200 and "error" not in text for text in kept["results"].values())
     note = found.read("stages/001/notes/curriculum_history.json")
     assert not note["fallback"]
     assert note["cost"] == {

@@ -274,6 +274,41 @@ def test_bad_input_is_one_line(arguments: list[str], capsys: pytest.CaptureFixtu
     assert len(told.err.splitlines()) == 1
 
 
+def test_a_run_is_meant_by_its_name_in_the_list_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--directory", str(tmp_path)]
+    make_run(tmp_path / "arms" / "first")
+    make_run(tmp_path / "second")
+    assert runs.main(["list", *where]) == Exit.DONE
+    listed = capsys.readouterr().out
+    for name in ("first", "second"):
+        assert name in listed
+        assert runs.main(["show", name, *where, "--json"]) == Exit.DONE
+        assert json.loads(capsys.readouterr().out)["name"] == name
+    assert runs.main([*where, "compare", "first", "second"]) == Exit.DONE
+    assert runs.main(["prune", *where, "first"]) == Exit.DONE
+    told = capsys.readouterr().out
+    assert str(tmp_path / "arms" / "first") in told
+    make_run(tmp_path / "other" / "first")
+    assert runs.main(["show", "first", *where]) == Exit.BAD_INPUT
+    assert "is the name of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["show"], ["compare", "second"], ["prune"]])
+def test_a_run_that_there_is_none_of_is_told_with_the_names_that_there_are(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "second")
+    assert runs.main([*command, "secnd", "--directory", str(tmp_path)]) == Exit.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "no run 'secnd'" in told
+    assert "did you mean 'second'?" in told
+    (tmp_path / "empty").mkdir()
+    assert runs.main([*command, str(tmp_path / "empty"), "--directory", str(tmp_path)]) == Exit.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "holds no run: it has no run.yaml; python -m graph.runs lists" in told
+    assert "--r" not in told, "flags that these commands do not have"
+
+
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("settings: [")
     with pytest.raises(SettingsError, match=r"run\.yaml"):

@@ -234,8 +234,6 @@ from agents.designers import Designer, proposal
 
 
 class Choosy(Designer):
-    name = "choosy"
-
     def check(self, environment, config, stages):
         raise ValueError(f"not on {environment.name}")
 
@@ -268,7 +266,7 @@ def test_what_a_designer_reads_is_part_of_a_run(tmp_path: Path, profile: Path, k
         if kind == "own":
             # A process that has read a source goes on with it; another one sees that it is another.
             own.write_text(own.read_text() + "# changed\n")
-            assert work.designer().name == "choosy"
+            assert work.designer().name == "Choosy"
             del sys.modules[f"designer file {own}"], own_source._TEXTS[str(own)]
         with pytest.raises(SettingsError, match="was changed while the run was at work"):
             work.designer()

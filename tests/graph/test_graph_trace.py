@@ -223,6 +223,76 @@ def test_events_tell_nodes_roles_and_tools() -> None:
     assert spans["train", "t"].parent == "t"
 
 
+ROLE_LOG: list[dict[str, Any]] = [
+    {"time": 1.0, "event": "session", "session": "s"},
+    {"time": 1.0, "event": "node", "node": "baseline", "stage": None},
+    {"time": 2.0, "event": "node", "node": "scout", "stage": 1},
+    {"time": 4.0, "event": "tool", "role": "scout", "name": "probe_policy", "seconds": 1.5, "tokens": 9},
+    {"time": 5.0, "event": "said", "role": "scout", "text": "", "tokens": 7},
+    {"time": 6.0, "event": "said", "role": "scout", "text": "again", "tokens": 8},
+    {"time": 6.0, "event": "node", "node": "report", "stage": 2},
+    {"time": 7.0, "event": "ended", "session": "s", "how": "failed", "why": "no room"},
+    {"time": 7.5, "event": "time", "session": "s", "seconds": {}},
+]
+
+
+def logged(folder: Path, log: list[dict[str, Any]]) -> Path:
+    (folder / "run.yaml").write_text(yaml.safe_dump({"settings": {}}))
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in log))
+    return folder
+
+
+def test_the_tools_of_a_role_lie_within_its_time_and_are_not_its_own(tmp_path: Path) -> None:
+    spans = timeline(RunDir(logged(tmp_path, ROLE_LOG))).spans
+    first, second = [span for span in spans if span.kind == "model"]
+    [tool] = [span for span in spans if span.kind == "tool"]
+    assert tool.parent == first.id
+    assert (first.started, first.seconds, second.started, second.seconds) == (2.0, 3.0, 5.0, 1.0)
+    own = {(row["kind"], row["name"]): row["own_seconds"] for row in where_time_went(spans)}
+    assert own["model", "scout"] == 3.0 - 1.5 + 1.0
+    assert own["tool", "probe_policy"] == 1.5
+    assert [span.started for span in spans] == sorted(span.started for span in spans)
+
+
+def test_the_tree_shows_tools_beneath_their_role_no_empty_stage_and_why_it_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert trace.main([str(logged(tmp_path, ROLE_LOG))]) == Exit.DONE
+    told = capsys.readouterr().out.partition("where the time went")[0].splitlines()
+    names = [line[:30].rstrip() for line in told if line]
+    assert names[1:] == [
+        "  baseline",
+        "  stage 001",
+        "  scout",
+        "    scout",
+        "      probe_policy",
+        "    scout",
+        "  end",
+        "  report",
+    ]
+    assert told[0].endswith("failed: no room")
+    assert told[8].endswith("no room"), "and where"
+
+
+@pytest.mark.parametrize(("how", "word"), [("waiting", "waits"), ("drained", "drained"), ("done", None)])
+def test_other_ends_are_no_faults(tmp_path: Path, how: str, word: str | None) -> None:
+    log = [event | ({"how": how} if event["event"] == "ended" else {}) for event in ROLE_LOG]
+    spans = timeline(RunDir(logged(tmp_path, log))).spans
+    assert [span.error for span in spans] == [None] * len(spans)
+    assert [span.finish_reason for span in spans if span.kind == "run"] == [word]
+
+
+def test_a_traced_session_tells_why_it_failed_too(tmp_path: Path) -> None:
+    def fails(_: RunState) -> RunState:
+        raise ValueError("no luck")
+
+    with pytest.raises(ValueError, match="luck"):
+        run(traced(tmp_path / TRACE_FILE, fails, session="s"))
+    root, node = timeline(RunDir(logged(tmp_path, ROLE_LOG))).spans
+    assert (root.kind, root.error) == ("run", "failed: no room")
+    assert str(node.error).startswith("ValueError")
+
+
 @pytest.mark.parametrize("arguments", [[], ["/nowhere"], [".", "--stage", "9"]])
 def test_bad_input_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert trace.main(arguments) == Exit.BAD_INPUT

@@ -9,8 +9,9 @@ from openai import OpenAI
 
 from envsim import registry
 from trainer.serving.agreement import agreement
-from trainer.serving.client import Constraint, OpenAIPolicy
+from trainer.serving.client import OpenAIPolicy
 from trainer.serving.server import SERVED_NAME, Server
+from trainer.serving.settings import Constraint
 from trainer.spec import ModelRef
 
 pytestmark = pytest.mark.server

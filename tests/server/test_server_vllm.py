@@ -22,8 +22,9 @@ from trainer.decoding import encode
 from trainer.evaluate import Rollout, evaluate, in_order, read_rollouts, rollouts_path
 from trainer.policy import Policy, TransformersPolicy
 from trainer.serving.agreement import agreement
-from trainer.serving.client import Constraint, OpenAIPolicy
+from trainer.serving.client import OpenAIPolicy
 from trainer.serving.server import SERVED_NAME, Server
+from trainer.serving.settings import Constraint
 from trainer.spec import EvalReport, GenerationSettings, ModelRef
 
 pytestmark = pytest.mark.server

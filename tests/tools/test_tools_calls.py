@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from agents.rolespec import Limits
 from envsim import registry as environments
 from envsim.api import EnvsimError, Message
 from tools.calling import call_as_text, clipped
@@ -54,6 +55,11 @@ def result_of(log: ToolLog, tool: Any, **arguments: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(tool.invoke(arguments))
     assert log.calls[-1].name == tool.name
     return data
+
+
+def figure(data: dict[str, Any], row: str, column: str) -> Any:
+    """One of a table."""
+    return data["rows"][row][data["columns"].index(column)]
 
 
 def never(*_: Any) -> Any:
@@ -100,7 +106,9 @@ def test_a_configuration_is_measured() -> None:
     log, tool = made("measure_config")
     data = result_of(log, tool, values={"3x3.hole_ratio": 0.0}, n=16)
     assert data["n"] == 16
-    assert data["quantities"]["3x3"]["hole_ratio"] == 0
+    assert figure(data, "3x3", "hole_ratio") == 0
+    assert figure(data, "4x4", "hole_ratio") > 0
+    assert sum(figure(data, cell, "share") for cell in data["rows"]) == pytest.approx(1)
     assert result_of(log, tool, values={"3x3.hole_ratio": 0.0}, n=16) == data
     assert log.calls[0].result_sha256 == log.calls[1].result_sha256
     assert log.calls[0].args == {"values": {"3x3.hole_ratio": 0.0}, "n": 16}
@@ -146,6 +154,11 @@ def test_the_history_is_read_from_its_end() -> None:
     log, tool = made("read_history", history=[{"stage": stage, "accepted": True} for stage in range(1, 6)])
     data = result_of(log, tool, last=2)
     assert (data["stages"], [one["stage"] for one in data["history"]]) == (5, [4, 5])
+    told = {"stage": 1, "predicted": {"4x4": 30, "3x3": 70}, "measured": {"3x3": 0.615}}
+    log, tool = made("read_history", history=[told])
+    [entry] = result_of(log, tool)["history"]
+    nothing = [None] * (len(LAKE.cells()) - 2)
+    assert entry == {"stage": 1, "predicted": [70, 30, *nothing], "measured": [62, None, *nothing]}
 
 
 def test_a_policy_is_probed() -> None:
@@ -189,13 +202,15 @@ def report(set_name: str) -> EvalReport:
 
 def test_evaluation_shows_aggregates_of_open_sets_only() -> None:
     log, tool = made("evaluate_checkpoint", evaluate=report)
-    assert result_of(log, tool, set="validation")["cells"]["3x3"]["outcomes"] == {"hole": 2}
+    seen = result_of(log, tool, set="validation")
+    assert (seen["columns"], seen["rows"]) == (["n", "valid", "optimal", "n hole"], {"3x3": [4, 0.5, 0.25, 2]})
     anchor = result_of(log, tool, set="anchor")
     assert anchor == {
         "set": "anchor",
         "macro_valid": 0.5,
         "macro_optimal": 0,
-        "cells": {"3x3": {"n": 4, "valid": 0.5, "optimal": 0.25}},
+        "columns": ["n", "valid", "optimal"],
+        "rows": {"3x3": [4, 0.5, 0.25]},
     }
     for sealed in ("test", "benchmark"):
         with pytest.raises(ValidationError):
@@ -223,6 +238,56 @@ def test_failures_are_listed_and_opened_one_at_a_time(tmp_path: Path) -> None:
     opened = result_of(log, tool, id="i2")
     assert (opened["cell"], len(opened["answer"]), len(opened["states"]), opened["steps"]) == ("3x3", 600, 24, 99)
     assert "no failure of the validation set has the id 'i9'" in result_of(log, tool, id="i9")["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"cell": "33x3"}, "cell: unknown cell '33x3'; did you mean '3x3'"), ({"outcome": "x"}, "unknown outcome 'x'")],
+)
+def test_a_cell_or_an_outcome_that_there_is_none_of_is_told(arguments: dict[str, str], words: str) -> None:
+    log, tool = made("list_failures")
+    assert words in result_of(log, tool, **arguments)["error"]
+
+
+def full_report(set_name: str) -> EvalReport:
+    """Of a policy that shows every outcome on every cell."""
+    outcomes = dict.fromkeys(LAKE.outcomes, 11)
+    cell = CellStats(n=111, valid=0.12345, optimal=0.12345, mean_tokens=99.9, outcomes=outcomes)
+    return report(set_name).model_copy(update={"cells": dict.fromkeys(LAKE.cells(), cell), "macro_valid": 0.12345})
+
+
+def test_what_a_tool_gives_is_not_cut_by_the_default_limit(tmp_path: Path) -> None:
+    """Every tool as it is called without arguments, on the eight cells of the lake and a run with a long history."""
+    cells, knobs = LAKE.cells(), LAKE.knobs(LAKE.default_config())
+    file = tmp_path / "validation.failures.jsonl"
+    rows = [{"id": f"10x10-2-{n:010d}-0ffa77", "cell": "10x10", "outcome": "goal_not_reached"} for n in range(40)]
+    rest = {"sample": 0, "answer": "(9,9)" * 60, "states": [], "actions": [], "rewards": [], "fault": None}
+    file.write_text("".join(json.dumps(row | rest) + "\n" for row in rows))
+    entry = {
+        "designer": "self",
+        "changes": [f"{path} 0.123 -> 0.456" for path in list(knobs)[-8:]],
+        "accepted": True,
+        "anchor_before": 0.12345,
+        "anchor_after": 0.12345,
+        "predicted": dict.fromkeys(cells, 55),
+        "measured": dict.fromkeys(cells, 0.12345),
+    }
+    context = context_of(
+        failures=file,
+        history=[{"stage": stage, **entry} for stage in range(1, 9)],
+        evaluate=full_report,
+        proposed=LAKE.with_values(LAKE.default_config(), {path: knob.up for path, knob in knobs.items()}),
+        policy=Stays,
+        max_rollouts=256,
+    )
+    names = [name for name in known_tools() if not TOOLS[name].with_answer]
+    tools = toolbox(names, context, ToolLog())
+    given: dict[str, Any] = {"open_failure": {"id": rows[0]["id"]}, "compare_configs": {"second": {"base": "proposed"}}}
+    most = Limits().max_result_characters
+    for name in names:
+        text = call_as_text(tools, ToolLog(), name, given.get(name, {}), most_characters=most)
+        assert "error" not in json.loads(text), name
+    assert len(json.loads(call_as_text(tools, ToolLog(), "read_history", {}, most_characters=most))["history"]) == 3
 
 
 class Guarded:

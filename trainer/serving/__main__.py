@@ -28,10 +28,10 @@ from trainer.policy import PolicyError
 from trainer.profile import Profile, ProfileError, load_profile
 from trainer.serving.agreement import Agreement, agreement
 from trainer.serving.bench import Speed, measure
-from trainer.serving.client import Constraint, OpenAIPolicy
+from trainer.serving.client import OpenAIPolicy
 from trainer.serving.health import ServingError, ServingInputError
 from trainer.serving.server import SERVED_NAME, Server, interpreter, serving
-from trainer.serving.settings import UrlBackend, VllmBackend, check_url
+from trainer.serving.settings import Constraint, UrlBackend, VllmBackend, check_url
 from trainer.spec import ModelRef
 
 LEAST_SHARE = 0.99

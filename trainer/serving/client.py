@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError, OpenAI, OpenAIError
 from pydantic import BaseModel, Field, ValidationError
@@ -17,10 +17,8 @@ from tenacity.wait import wait_exponential
 from envsim.api import Message
 from trainer.grammar import ebnf
 from trainer.policy import Completion, FinishReason, PolicyError
+from trainer.serving.settings import Constraint
 
-Constraint = Literal["json_schema", "grammar"]
-"""How a schema is sent: as ``response_format``, which every such server knows, or to vLLM as the grammar that
-`trainer.grammar` decodes under, so that answers have the layout that they have in process."""
 TRIES = 5
 """Of a request whose connection fails, 7.5 s in all; a server that answers, whatever it says, is not asked again."""
 _FIRST_WAIT = 0.5

@@ -9,6 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from trainer.frozen import Frozen, short
 
+Constraint = Literal["json_schema", "grammar"]
+"""How a schema is sent: as ``response_format``, which every such server knows, or to vLLM as the grammar that
+`trainer.grammar` decodes under, so that answers have the layout that they have in process."""
 Dtype = Literal["float32", "bfloat16", "float16"]
 OURS = (
     *("--model", "--served-model-name", "--host", "--port", "--dtype", "--max-model-len", "--seed"),
