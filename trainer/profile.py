@@ -205,7 +205,8 @@ def _unknown(source: str, shipped: Iterable[str]) -> str:
     if _is(Path.is_dir, source):
         return f"profile {short(source)} is a directory, expected a YAML file or one of {known}"
     if "/" in source or source.endswith((".yaml", ".yml")):
-        return f"profile {short(source)}: no such file{_hint(Path(source).stem, known)}; expected a YAML file or one of {known}"
+        hint = _hint(Path(source).stem, known)
+        return f"profile {short(source)}: no such file{hint}; expected a YAML file or one of {known}"
     return f"no profile {short(source)}{_hint(source, known)}; expected one of {known} or a YAML file"
 
 
