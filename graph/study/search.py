@@ -55,15 +55,19 @@ class Candidate(Frozen):
 
 
 def candidates(search: Search, cells: int) -> dict[str, Candidate]:
-    """The candidates of a search by name, the same for the same seed."""
-    generator = np.random.default_rng(search.seed)
-    found = {}
-    for number in range(search.candidates):
-        begins = float(generator.uniform(0, cells - 1))
-        ends = float(generator.uniform(0, cells - 1)) if search.moving else begins
-        width = float(generator.uniform(0.7, cells / 2))
-        found[f"c{number:02d}"] = Candidate(begins=begins, ends=ends, width=width)
-    return found
+    """The candidates of a search by name, the same for the same seed.
+
+    A Latin hypercube (McKay, Beckman and Conover 1979), so that few of them cover where bells begin, end, and how wide
+    they are: each of n equal parts of an axis holds one of n candidates.
+    """
+    n, rng = search.candidates, np.random.default_rng(search.seed)
+    places = [(rng.permutation(n) + rng.random(n)) / n for _ in range(3)]
+    begins, ends = ((cells - 1) * places[axis] for axis in (0, 1))
+    widths = 0.7 + (cells / 2 - 0.7) * places[2]
+    return {
+        f"c{number:02d}": Candidate(begins=first, ends=last if search.moving else first, width=width)
+        for number, (first, last, width) in enumerate(zip(*map(np.ndarray.tolist, (begins, ends, widths)), strict=True))
+    }
 
 
 def pilot(arguments: Sequence[str]) -> int:

@@ -263,6 +263,8 @@ def test_candidates_are_bells_that_may_move(tmp_path: Path, loaded: Loaded) -> N
     assert made == candidates(wanted, 8)
     assert made != candidates(Search(candidates=5, moving=False, seed=1), 8)
     assert all(one.begins == one.ends for one in made.values())
+    places = [one.begins / 7 for one in candidates(Search(candidates=10), 8).values()]
+    assert sorted(int(10 * place) for place in places) == list(range(10))
     assert [rounds(n) for n in (2, 3, 4, 5, 8, 9)] == [1, 2, 2, 3, 3, 4]
     assert plan.search is None
 
