@@ -1,14 +1,17 @@
-"""Accept a trained stage or roll it back: paired statistics of the anchor set, greedy, instance by instance.
+"""Accept a trained stage or roll it back: paired statistics of the anchor set, instance by instance.
 
 Kept if the macro validity did not fall by more than the accepted number of standard errors, and no cell fell
-significantly (McNemar's exact test, Holm over the cells). The champion is the best anchor macro validity seen; it moves
-only on a strictly better score, so its score never falls. A roll-back returns to the champion. A stage that a tripwire
-stopped is evaluated, so that the record shows what became of it, and rolled back.
+significantly (McNemar's exact test, with several answers a task the sign test; Holm over the cells). The champion is
+the best anchor macro validity seen; it moves only on a strictly better score, so its score never falls. A roll-back
+returns to the champion. A stage that a tripwire stopped is evaluated, so that the record shows what became of it, and
+rolled back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from graph.settings import AcceptanceSettings, Frozen
 from graph.state import Pointer
@@ -18,7 +21,7 @@ from trainer.statistics import PairedChange, holm, mcnemar, paired_bootstrap
 
 
 class CellChange(Frozen):
-    """One cell before and after: shares, discordant pairs, and the adjusted probability of so uneven a split."""
+    """One cell before and after: shares, tasks that rose and that fell, adjusted probability of so uneven a split."""
 
     cell: str
     n: int
@@ -54,25 +57,46 @@ class PairingError(ValueError):
 def compare(
     before: Sequence[Rollout], after: Sequence[Rollout], settings: AcceptanceSettings, *, seed: int
 ) -> Comparison:
-    """Paired comparison of two greedy evaluations (one sample a task) of the same set.
+    """Paired comparison of two evaluations of the same set, with as many answers to a task in both.
 
     Raises PairingError if they are not of the same tasks.
     """
-    old, new = ({row.id: row for row in rows} for rows in (before, after))
-    if old.keys() != new.keys() or len(old) != len(before) or len(new) != len(after):
+    if Counter(row.id for row in before) != Counter(row.id for row in after):
         raise PairingError(
             f"{len(before)} answers before and {len(after)} after do not pair one to one; "
-            "compare two greedy evaluations of the same set"
+            "compare two evaluations of the same set with as many answers to a task"
         )
+    old, new = _scores(before), _scores(after)
     ids = sorted(old)
     cells = [old[name].cell for name in ids]
 
-    def change(values: tuple[list[float], list[float]]) -> PairedChange:
+    def change(what: Callable[[Score], float]) -> PairedChange:
+        values = [what(old[i]) for i in ids], [what(new[i]) for i in ids]
         return paired_bootstrap(*values, cells, seed=seed, resamples=settings.resamples)
 
-    valid = ([float(old[i].valid) for i in ids], [float(new[i].valid) for i in ids])
-    optimal = ([float(old[i].optimal) for i in ids], [float(new[i].optimal) for i in ids])
-    return Comparison(valid=change(valid), optimal=change(optimal), cells=_cells(old, new, ids, settings.alpha))
+    return Comparison(
+        valid=change(lambda score: score.valid),
+        optimal=change(lambda score: score.optimal),
+        cells=_cells(old, new, ids, settings.alpha),
+    )
+
+
+class Score(NamedTuple):
+    """Of one task the shares of its answers that are valid and optimal."""
+
+    cell: str
+    valid: float
+    optimal: float
+
+
+def _scores(rows: Sequence[Rollout]) -> dict[str, Score]:
+    takes: dict[str, list[Rollout]] = {}
+    for row in rows:
+        takes.setdefault(row.id, []).append(row)
+    return {
+        name: Score(own[0].cell, sum(row.valid for row in own) / len(own), sum(row.optimal for row in own) / len(own))
+        for name, own in takes.items()
+    }
 
 
 def judge(comparison: Comparison, new: Pointer, champion: Pointer, settings: AcceptanceSettings) -> Judgement:
@@ -108,7 +132,7 @@ def _rolled_back(reason: str, champion: Pointer) -> Judgement:
     return Judgement(accepted=False, reason=reason, current=champion, champion=champion)
 
 
-def _cells(old: dict[str, Rollout], new: dict[str, Rollout], ids: Sequence[str], alpha: float) -> list[CellChange]:
+def _cells(old: Mapping[str, Score], new: Mapping[str, Score], ids: Sequence[str], alpha: float) -> list[CellChange]:
     groups: dict[str, list[str]] = {}
     for name in ids:
         groups.setdefault(old[name].cell, []).append(name)

@@ -314,7 +314,7 @@ def score_line(name: str, report: EvalReport) -> str:
     cells = "  ".join(f"{cell} {100 * one.valid:.0f}" for cell, one in report.cells.items())
     return (
         f"{name}: {words.percent(report.macro_valid)} valid, {words.percent(report.macro_optimal)} optimal "
-        f"({report.n} instances; valid by cell: {cells})"
+        f"({report.n} instances{f' x {report.samples}' if report.samples > 1 else ''}; valid by cell: {cells})"
     )
 
 

@@ -39,6 +39,13 @@ class AcceptanceSettings(Frozen):
     standard_errors: float = Field(1.0, ge=0, description="a paired loss of the anchor up to this many SE is kept")
     alpha: float = Field(0.05, gt=0, lt=1, description="level of the falls by cell (McNemar, Holm)")
     resamples: int = Field(2000, ge=100, le=100_000, description="resamples of the paired bootstrap")
+    samples: int = Field(
+        0,
+        ge=0,
+        le=9,
+        description="answers to each anchor task, drawn at the temperature of training; 0 = one greedy answer",
+        exclude_if=lambda samples: samples == 0,
+    )
 
 
 class RunSettings(Frozen):

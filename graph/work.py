@@ -147,7 +147,10 @@ class Work:
         )
 
     def evaluate(self, pointer: Pointer, set_name: str) -> EvalReport:
-        """Greedy evaluation of a checkpoint on a frozen set, read if it was done before."""
+        """Evaluation of a checkpoint on a frozen set, read if it was done before: greedy, but for an anchor set whose
+        answers are to be sampled."""
+        samples = self.settings.acceptance.samples if set_name == "anchor" else 0
+        generation = self.profile.generation
         directory = self.run.path(layout.eval_dir(pointer["stage"]))
         known = known_report(directory, set_name)
         if known is not None and known.model_sha256 == pointer["sha256"]:
@@ -163,8 +166,9 @@ class Work:
                 set_name=set_name,
                 model_sha256=pointer["sha256"],
                 style=self.profile.style,
-                generation=self.profile.generation.model_copy(update={"temperature": 0.0}),
+                generation=generation if samples else generation.model_copy(update={"temperature": 0.0}),
                 directory=directory,
+                samples=samples or 1,
                 backend=engine(self.profile.backend),
                 keep_failures=keeps_failures(set_name),
                 progress=update,

@@ -27,7 +27,7 @@ class PairedChange(Frozen):
 
 
 class McNemar(Frozen):
-    """Pairs that went wrong -> right and right -> wrong, and the exact probability of a split at least as uneven."""
+    """Pairs that rose and that fell (wrong -> right and back), exact probability of a split at least as uneven."""
 
     gained: int
     lost: int
@@ -83,19 +83,20 @@ def paired_bootstrap(
     )
 
 
-def mcnemar(before: Sequence[bool], after: Sequence[bool]) -> McNemar:
-    """McNemar's exact test: under no change each discordant pair is a fair coin.
+def mcnemar(before: Sequence[float], after: Sequence[float]) -> McNemar:
+    """McNemar's exact test: under no change each discordant pair is a fair coin. Of scores that are more than right and
+    wrong it is the sign test.
 
     Raises:
         ValueError: the sequences differ in length.
 
     References:
-        McNemar 1947; the exact form is the two-sided binomial test with p = 1/2.
+        McNemar 1947; the exact form is the two-sided binomial test with p = 1/2. The sign test: Dixon and Mood 1946.
     """
     if len(before) != len(after):
         raise ValueError(f"pairs needed: got {len(before)} outcomes before and {len(after)} after")
-    gained = sum(not x and y for x, y in zip(before, after, strict=True))
-    lost = sum(x and not y for x, y in zip(before, after, strict=True))
+    gained = sum(x < y for x, y in zip(before, after, strict=True))
+    lost = sum(x > y for x, y in zip(before, after, strict=True))
     n, k = gained + lost, min(gained, lost)
     tail = sum(math.comb(n, i) for i in range(k + 1))
     # Integers throughout: the quotient is exact where floats would underflow.

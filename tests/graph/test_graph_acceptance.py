@@ -14,11 +14,11 @@ from trainer.evaluate import Rollout
 RULE = AcceptanceSettings(resamples=200)
 
 
-def rollout(name: str, cell: str, valid: bool) -> Rollout:
+def rollout(name: str, cell: str, valid: bool, sample: int = 0) -> Rollout:
     return Rollout(
         id=name,
         cell=cell,
-        sample=0,
+        sample=sample,
         answer="",
         tokens=1,
         outcome="optimal" if valid else "hole",
@@ -77,6 +77,35 @@ def test_a_small_loss_over_many_cells_is_noise_and_a_large_one_is_not() -> None:
 def test_evaluations_of_other_tasks_do_not_pair() -> None:
     with pytest.raises(PairingError, match="do not pair"):
         compare(evaluation({"3x3": [True]}), evaluation({"4x4": [True]}), RULE, seed=0)
+
+
+def sampled(shares: list[int], of: int) -> list[Rollout]:
+    return [rollout(f"3x3-{i}", "3x3", take < right, take) for i, right in enumerate(shares) for take in range(of)]
+
+
+def test_sampled_answers_count_by_their_share_and_tasks_rise_or_fall() -> None:
+    result = compare(sampled([4, 2, 0, 1], 4), sampled([4, 3, 1, 0], 4), RULE, seed=0)
+    [cell] = result.cells
+    assert (cell.n, cell.gained, cell.lost) == (4, 2, 1)
+    assert (cell.before, cell.after) == (7 / 16, 8 / 16)
+    assert result.valid.delta == pytest.approx(1 / 16)
+    assert result.valid.n == 4
+
+
+def test_what_greedy_answers_hide_sampled_ones_keep() -> None:
+    # Every task is solved a little more often, none of them by the answer that is likeliest.
+    before, after = sampled([1] * 30, 4), sampled([2] * 30, 4)
+    judgement = judge(compare(before, after, RULE, seed=0), pointer(1, 0.5), pointer(0, 0.25), RULE)
+    assert judgement.accepted
+    assert judgement.champion["stage"] == 1
+    back = judge(compare(after, before, RULE, seed=0), pointer(1, 0.25), pointer(0, 0.5), RULE)
+    assert not back.accepted
+    assert "significant fall: 3x3 50 % -> 25 %" in back.reason
+
+
+def test_as_many_answers_to_a_task_are_needed_on_both_sides() -> None:
+    with pytest.raises(PairingError, match="as many answers to a task"):
+        compare(sampled([1], 4), sampled([1], 2), RULE, seed=0)
 
 
 @settings(max_examples=60, deadline=None)

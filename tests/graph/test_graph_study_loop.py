@@ -30,6 +30,7 @@ def plan(tmp_path: Path, profile: Path) -> Path:
             "environment": "parity:Parity",
             "profile": str(profile),
             "budget": "profile",
+            "acceptance": {"samples": 2},
             "token_budget": 1100,
             "stages": 4,
         },
@@ -83,6 +84,8 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
         assert row.before["test"].instances == fixed.before["test"].instances
         assert set(row.after) == {"test", "test_sampled", "benchmark_0"}
         assert row.after["test_sampled"].samples == 3
+        assert row.start_anchor.samples == 2
+        assert {stage.anchor.samples for stage in row.stages} == {2}
         assert row.after["test_sampled"].instances == row.after["test"].instances
         assert row.cpu_seconds > 0
     assert pq.read_table(directory / "table.parquet").num_rows > 0
