@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
+from pydantic import ValidationError
 
 from envsim.documents import DocumentError, parse_json, read_yaml
 from graph.layout import DATABASE
-from graph.settings import SettingsError, differences
+from graph.settings import Frozen, SettingsError, differences
 from trainer.files import remove_stale, write_atomic
 from trainer.spec import canonical_hash
 
@@ -30,6 +31,8 @@ RUN_FILE = "run.yaml"
 LOCK_FILE = "lock"
 EVENTS_FILE = "events.jsonl"
 MADE_FROM = "made_from.json"
+A_RUN, STUDIO = "a run", "LangGraph Studio's server"
+"""What holds a run's lock."""
 ELSEWHERE = "settings.checkpoints "
 """A difference that says where something lies and not what the run computes."""
 _BEFORE_BIRTH = re.compile(rf"{LOCK_FILE}|\.{re.escape(RUN_FILE)}\.\d+\.tmp|{re.escape(DATABASE)}(-wal|-shm)?")
@@ -249,7 +252,7 @@ def _killed_at_birth(run: RunDir, names: list[str]) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     holder = _parsed(text)
-    return not text or (holder is not None and holder.keys() == {"pid", "host"})
+    return not text or (holder is not None and {"pid", "host"} <= holder.keys() <= {"pid", "host", "what"})
 
 
 def _unusable(root: Path, error: OSError | ValueError) -> SettingsError:
@@ -257,9 +260,29 @@ def _unusable(root: Path, error: OSError | ValueError) -> SettingsError:
     return SettingsError(f"run directory {str(root)!r} cannot be used: {why}; name another with --run-dir")
 
 
+class Holder(Frozen):
+    """Who holds a run's lock, as the lock itself says; ``pid`` is None where it says nothing."""
+
+    pid: int | None = None
+    host: str = ""
+    what: str = A_RUN
+
+    def told(self) -> str:
+        return f"{self.what}, process {self.pid} on {self.host}" if self.pid is not None else "one that left no name"
+
+
+def read_holder(text: str) -> Holder:
+    """What a held lock says of its holder."""
+    said = _parsed(text) or {}
+    try:
+        return Holder.model_validate(said)
+    except ValidationError:
+        return Holder()
+
+
 @contextmanager
-def locked(run: RunDir) -> Iterator[None]:
-    """The run's lock. The kernel drops it with the process, so a kill never leaves a stale one.
+def locked(run: RunDir, what: str = A_RUN) -> Iterator[None]:
+    """The run's lock, with what holds it. The kernel drops it with the process, so a kill never leaves a stale one.
 
     Raises SettingsError if the directory does not exist or another process holds the lock.
     """
@@ -271,10 +294,10 @@ def locked(run: RunDir) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.pread(handle, 4096, 0).decode(errors="replace").strip() or "unknown"
-            raise SettingsError(f"run directory {run.root} is in use by another process ({holder})") from error
+            holder = read_holder(os.pread(handle, 4096, 0).decode(errors="replace"))
+            raise SettingsError(f"run directory {run.root} is in use by another process ({holder.told()})") from error
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "what": what}).encode(), 0)
         yield
     finally:
         os.close(handle)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from envsim.documents import DocumentError
 from graph import layout, words
-from graph.report_state import sessions, standing
-from graph.rundir import LOCK_FILE, RUN_FILE, RunDir, stored_identity
+from graph.report_state import begun, last_word
+from graph.rundir import LOCK_FILE, RUN_FILE, STUDIO, Holder, RunDir, read_holder, stored_identity
 from graph.settings import Frozen, SettingsError
 from graph.summary import evaluation, final_result, time_table, token_table
 from graph.training import stage_result
@@ -55,6 +55,8 @@ class Found(Frozen):
     path: str
     state: State
     why: str
+    holder: Holder | None
+    """Who has it open at this moment; a server has also what nothing works on."""
     designer: str
     seed: int
     environment: str
@@ -123,13 +125,14 @@ def read_run(root: Path) -> Found:
     run = RunDir(root)
     events = run.events()
     final, stages = final_result(run), stage_lines(run)
-    known = sessions(events)
+    known, last, holder = begun(events), last_word(events), holder_of(root)
     decided = run.read_if_whole(layout.in_stage(len(stages) - 1, "decision.json")) if stages else None
     return Found(
         name=root.absolute().name,
         path=str(root),
-        state=state_of(root, events),
-        why=known[-1].why if known else "",
+        state=state_of(events, holder),
+        why="" if last is None else last.why,
+        holder=holder,
         designer=words.designer(settings.get("designer")),
         seed=int(settings.get("seed", 0)),
         environment=str(settings.get("environment")),
@@ -142,18 +145,21 @@ def read_run(root: Path) -> Found:
         current=None if decided is None else int(decided["current"]["stage"]),
         tokens=tokens_of(run, len(stages)),
         seconds=round(sum(time_table(events).values()), 1),
-        began=known[0].started if known else None,
+        began=next((one.started for one in known if one.worked), None),
     )
 
 
-def state_of(root: Path, events: Sequence[dict[str, Any]]) -> State:
-    """By the log, and where that has no end by the lock: held it is at work, free it was killed."""
-    if not sessions(events):
-        return "running" if is_held(root) else "new"
-    how = standing(events)
-    if how != "running":
-        return "running" if how != "done" and is_held(root) else how
-    return "running" if is_held(root) else "crashed"
+def state_of(events: Sequence[dict[str, Any]], holder: Holder | None) -> State:
+    """By the log, and where its last process noted no end by the lock: held that is at work, free it was killed.
+
+    A lock alone does not make a run one at work: a server holds it as long as it has the run open.
+    """
+    known, last = begun(events), last_word(events)
+    if holder is not None and (known[-1].how == "running" if known else holder.what != STUDIO):
+        return "running"
+    if last is None:
+        return "new"
+    return "crashed" if last.how == "running" else last.how
 
 
 def stage_lines(run: RunDir) -> list[StageLine]:
@@ -211,13 +217,16 @@ def tokens_of(run: RunDir, decided: int) -> int:
     return sum(token_table(run, stages).values())
 
 
-def is_held(root: Path) -> bool:
-    """Whether a process works on the run at this moment."""
+def holder_of(root: Path) -> Holder | None:
+    """Who has the run open at this moment; None if nobody has."""
     try:
         with holding(root):
-            return False
+            return None
     except SettingsError:
-        return True
+        try:
+            return read_holder((root / LOCK_FILE).read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return Holder()
 
 
 @contextmanager

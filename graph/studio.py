@@ -30,7 +30,7 @@ from agents.roles import RoleError, load_roles
 from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
 from graph.context import RunContext
-from graph.rundir import RUN_FILE, RunDir, begin_run, locked, open_directory, stored_identity
+from graph.rundir import RUN_FILE, STUDIO, RunDir, begin_run, locked, open_directory, stored_identity
 from graph.settings import RunSettings, SettingsError, load_settings, parse_settings
 from graph.stream import StreamingReporter
 from graph.timing import Clock
@@ -75,7 +75,7 @@ async def run_checkpointer() -> AsyncIterator[BaseCheckpointSaver[str]]:
     with ExitStack() as stack:
         await asyncio.to_thread(claim_records, run_directory().absolute())
         run = await asyncio.to_thread(open_directory, run_directory())
-        await asyncio.to_thread(stack.enter_context, locked(run))
+        await asyncio.to_thread(stack.enter_context, locked(run, STUDIO))
         url = await asyncio.to_thread(_checked, run)
         async with checkpointer(run, url) as saver:
             _served.append(Open(run, saver))
