@@ -7,11 +7,9 @@ after the file: a kill between the two makes the file again, and never leaves a 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,20 +17,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
-from pydantic import ValidationError
 
 from envsim.documents import DocumentError, parse_json, read_yaml
 from graph.layout import DATABASE
-from graph.settings import Frozen, SettingsError, differences
+from graph.lock import LOCK_FILE as LOCK_FILE  # noqa: PLC0414  a study's lock has the same name
+from graph.lock import locked
+from graph.settings import SettingsError, differences
 from trainer.files import remove_stale, write_atomic
 from trainer.spec import canonical_hash
 
 RUN_FILE = "run.yaml"
-LOCK_FILE = "lock"
 EVENTS_FILE = "events.jsonl"
 MADE_FROM = "made_from.json"
-A_RUN, STUDIO = "a run", "LangGraph Studio's server"
-"""What holds a run's lock."""
 ELSEWHERE = "settings.checkpoints "
 """A difference that says where something lies and not what the run computes."""
 _BEFORE_BIRTH = re.compile(rf"{LOCK_FILE}|\.{re.escape(RUN_FILE)}\.\d+\.tmp|{re.escape(DATABASE)}(-wal|-shm)?")
@@ -160,7 +156,7 @@ def open_run(root: Path, identity: dict[str, Any], *, resume: bool) -> Iterator[
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(root, error) from error
-    with locked(run):
+    with locked(run.root):
         # Once more: another process may have started a run here before the lock was ours.
         begin_run(run, identity, resume=resume)
         yield run
@@ -258,46 +254,3 @@ def _killed_at_birth(run: RunDir, names: list[str]) -> bool:
 def _unusable(root: Path, error: OSError | ValueError) -> SettingsError:
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return SettingsError(f"run directory {str(root)!r} cannot be used: {why}; name another with --run-dir")
-
-
-class Holder(Frozen):
-    """Who holds a run's lock, as the lock itself says; ``pid`` is None where it says nothing."""
-
-    pid: int | None = None
-    host: str = ""
-    what: str = A_RUN
-
-    def told(self) -> str:
-        return f"{self.what}, process {self.pid} on {self.host}" if self.pid is not None else "one that left no name"
-
-
-def read_holder(text: str) -> Holder:
-    """What a held lock says of its holder."""
-    said = _parsed(text) or {}
-    try:
-        return Holder.model_validate(said)
-    except ValidationError:
-        return Holder()
-
-
-@contextmanager
-def locked(run: RunDir, what: str = A_RUN) -> Iterator[None]:
-    """The run's lock, with what holds it. The kernel drops it with the process, so a kill never leaves a stale one.
-
-    Raises SettingsError if the directory does not exist or another process holds the lock.
-    """
-    try:
-        handle = os.open(run.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise SettingsError(f"cannot lock the run: {run.path(LOCK_FILE)}: {error.strerror}; check --run-dir") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = read_holder(os.pread(handle, 4096, 0).decode(errors="replace"))
-            raise SettingsError(f"run directory {run.root} is in use by another process ({holder.told()})") from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "what": what}).encode(), 0)
-        yield
-    finally:
-        os.close(handle)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from envsim.documents import DocumentError
 from graph import layout, words
+from graph.lock import STUDIO, Holder, holder_of
 from graph.report_state import begun, last_word
-from graph.rundir import LOCK_FILE, RUN_FILE, STUDIO, Holder, RunDir, read_holder, stored_identity
+from graph.rundir import RUN_FILE, RunDir, stored_identity
 from graph.settings import Frozen, SettingsError
 from graph.summary import evaluation, final_result, time_table, token_table
 from graph.training import stage_result
@@ -215,37 +213,3 @@ def tokens_of(run: RunDir, decided: int) -> int:
     trained = (stage_result(run, stage).generated_tokens for stage in range(decided))
     stages = [{"training": {"generated_tokens": tokens}} for tokens in trained]
     return sum(token_table(run, stages).values())
-
-
-def holder_of(root: Path) -> Holder | None:
-    """Who has the run open at this moment; None if nobody has."""
-    try:
-        with holding(root):
-            return None
-    except SettingsError:
-        try:
-            return read_holder((root / LOCK_FILE).read_text(encoding="utf-8", errors="replace"))
-        except OSError:
-            return Holder()
-
-
-@contextmanager
-def holding(root: Path) -> Iterator[None]:
-    """Nobody else works on the run meanwhile. Raises SettingsError if somebody does, or it cannot be known."""
-    path = root / LOCK_FILE
-    try:
-        handle = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        # A copy without its lock: nobody can work on what was never locked.
-        yield
-        return
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}; cannot tell whether the run is at work") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingsError(f"run directory {root} is in use by another process") from error
-        yield
-    finally:
-        os.close(handle)

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from graph import layout, words
+from graph.lock import STUDIO
 from graph.report_story import moment
-from graph.rundir import STUDIO
 from graph.runs_compare import Compared, SetPair
 from graph.runs_found import Change, Found, StageLine
 from graph.runs_prune import Pruning

@@ -16,7 +16,8 @@ from loops import finish, start
 
 from graph import runs
 from graph.exits import Exit
-from graph.rundir import STUDIO, RunDir
+from graph.lock import STUDIO
+from graph.rundir import RunDir
 from graph.runs_compare import paired
 from graph.runs_found import read_run, run_directories
 from graph.settings import SettingsError

@@ -24,7 +24,8 @@ from graph import serve, studio
 from graph.build import recursion_limit
 from graph.context import RunContext
 from graph.exits import Exit
-from graph.rundir import RunDir, locked, open_directory
+from graph.lock import STUDIO, locked
+from graph.rundir import RunDir, open_directory
 from graph.settings import RunSettings, SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -84,8 +85,10 @@ def test_records_of_another_run_are_not_gone_on_with(tmp_path: Path, monkeypatch
     studio.claim_records(one)
     with pytest.raises(SettingsError, match=f"are of {one}, and {other} is to be opened"):
         studio.claim_records(other)
-    with locked(RunDir(one)), pytest.raises(SettingsError, match="in use by another process"):
-        serve.forget_others(other)
+    with locked(one, STUDIO):
+        for taken_by in (serve.forget_others, studio.claim_records):
+            with pytest.raises(SettingsError, match=f"started in {tmp_path} has {one} open .LangGraph Studio's server"):
+                taken_by(other)
     assert studio.recorded_run() == one
     serve.forget_others(other)
     assert studio.recorded_run() is None
