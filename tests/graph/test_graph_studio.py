@@ -25,7 +25,9 @@ from graph.build import recursion_limit
 from graph.context import RunContext
 from graph.exits import Exit
 from graph.lock import STUDIO, locked
+from graph.report_state import sessions
 from graph.rundir import RunDir, open_directory
+from graph.runs_found import read_run
 from graph.settings import RunSettings, SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +148,8 @@ def test_a_run_from_its_first_thread_to_its_forks(tmp_path: Path, settings: Path
         assert any(one.get("what") == "training stage 000" and one["done"] == one["total"] for one in told)
         assert {one["role"] for one in told if one["event"] == "said"} >= {"failure_analyst", "safety_critic"}
         assert waits(server.client.threads.get_state(thread))["stage"] == 1
+        answer_in_no_words(server, thread, given)
+        assert read_run(root).state == "waiting"
 
         assert command_line(tmp_path, "--run-dir", root, "--resume").returncode == Exit.BAD_INPUT, "Studio has the lock"
 
@@ -154,11 +158,14 @@ def test_a_run_from_its_first_thread_to_its_forks(tmp_path: Path, settings: Path
         assert nodes_of(edited) == ["approval", "gates", "approval", *DECIDED, "report"]
         run = RunDir(root)
         plan = run.read("stages/001/plan.json")
+        assert [one.how for one in sessions(run.events())].count("failed") == 0
         assert (plan["source"], plan["own"], plan["reason"]) == ("person", False, "mine")
         weights = run.read("stages/001/result.json")["model"]["sha256"]
 
         fork_before_the_word(server, thread, root, given)
         assert run.read("branches/1/stages/001/result.json")["model"]["sha256"] == weights, "nothing is lost"
+        assert run.read("branches/1/stages/001/plan.json")["source"] == "person", "nor how it came to it"
+        assert run.exists("branches/1/stages/001/dataset.jsonl")
         cancel_while_training(server, thread, root, given)
     assert server.process.returncode == 0, server.log.read_text()
     assert workers(root) == []
@@ -179,6 +186,16 @@ def see_schemas_and_drawing(server: Served) -> None:
     roles = {node["id"]: node["metadata"] for node in drawn["nodes"] if node.get("metadata", {}).get("kind") == "role"}
     assert set(roles) == {"failure_analyst", "config_designer", "safety_critic", "trainer"}
     assert all(node["description"] for node in roles.values())
+
+
+def answer_in_no_words(server: Served, thread: str, given: dict[str, Any]) -> None:
+    """A word that is none is no failure: the question comes back with what was wrong, until there is one."""
+    for said in ("maybe", 42):
+        again = streamed(server, thread, command={"resume": said}, **given)
+        assert nodes_of(again) == ["__interrupt__"]
+        question = waits(server.client.threads.get_state(thread))
+        assert question["error"].startswith(f"the answer {said!r} is none; expected true, false, or")
+    assert nodes_of(streamed(server, thread, input=None, **given)) == ["__interrupt__"]
 
 
 def fork_before_the_word(server: Served, thread: str, root: Path, given: dict[str, Any]) -> None:
@@ -204,7 +221,14 @@ def cancel_while_training(server: Served, thread: str, root: Path, given: dict[s
     [(mode, said)] = [part for part in streamed(server, other, input={}, **given) if part[0] == "error"]
     assert (mode, "another thread works on" in json.dumps(said)) == ("error", True), said
     server.client.runs.cancel(thread, run["run_id"], wait=True)
+    # The run's own status says interrupted at once; the thread's only when the node has ended.
+    until(lambda: server.client.threads.get(thread)["status"] != "busy")
     assert workers(root) == []
+    assert server.client.threads.get(thread)["status"] == "interrupted"
+    told = read_run(root)
+    assert told.state == "drained", "the server has it open and does nothing"
+    assert told.holder is not None
+    assert told.holder.what == STUDIO
 
 
 @pytest.mark.loop
