@@ -78,6 +78,19 @@ def describe_changes(environment: Environment, before: Any, after: Any) -> list[
     ]
 
 
+def without_effect(environment: Environment, before: Any, after: Any, changes: Sequence[Change]) -> list[Change]:
+    """The changes asked for that moved nothing: at its bound, or all shares of a whole moved alike."""
+    old, new = environment.knobs(before), environment.knobs(after)
+    return [
+        one
+        for one in changes
+        if one.op != "keep"
+        and one.path in old
+        and one.path in new
+        and abs(new[one.path].value - old[one.path].value) <= TOLERANCE
+    ]
+
+
 def check_conditions(
     environment: Environment,
     criticised_config: Any,

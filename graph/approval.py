@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.types import interrupt
-from pydantic import Field, RootModel, ValidationError, field_validator
+from pydantic import Field, RootModel, StrictBool, ValidationError, field_validator
 
-from agents.changes import describe_changes
+from agents.changes import describe_changes, without_effect
 from agents.schemas import MOST_CHANGES, Change, Cost, Frozen, GateReport, Proposal
 from envsim.documents import DocumentError, read_yaml
 from graph import layout, words
@@ -21,8 +21,10 @@ from graph.settings import SettingsError
 from graph.state import PERSON, RunState
 from graph.work import Work
 
-SAID = {"yes": True, "approve": True, "no": False, "reject": False}
-HOW = "true, false, or a proposal in its place: {'changes': [{'path', 'op', 'value'}], 'rationale', 'predicted'}"
+SAID = {"yes": True, "approve": True, "true": True, "no": False, "reject": False, "false": False}
+IN_ITS_PLACE = "a proposal in its place: {'changes': [{'path', 'op', 'value'}], 'rationale', 'predicted'}"
+HOW = f"true, false, or {IN_ITS_PLACE}"
+HOW_FAILED = f"false, or {IN_ITS_PLACE}; no word lifts the gate that this one failed"
 
 
 class Edited(Frozen):
@@ -35,8 +37,8 @@ class Edited(Frozen):
     predicted: dict[str, int] = Field({}, description="success expected by cell after the stage, in percent")
 
 
-class Word(RootModel[bool | Edited]):
-    """What may be answered: true, false (or yes, no, approve, reject), or a proposal."""
+class Word(RootModel[StrictBool | Edited]):
+    """What may be answered: true, false (or yes, approve, no, reject), or a proposal."""
 
     @field_validator("root", mode="before")
     @classmethod
@@ -67,12 +69,16 @@ def read_proposal(file: Path) -> dict[str, Any]:
     except DocumentError as error:
         raise SettingsError(f"{file}: expected yes, no or a file with a proposal: {error}") from error
     except ValidationError as error:
-        # Every fault is told twice, for it is no truth value either.
-        faults = [fault for fault in error.errors() if "bool" not in fault["loc"]]
-        told = [f"{'.'.join(map(str, fault['loc'][1:])) or 'it'}: {fault['msg']}" for fault in faults]
-        raise SettingsError(f"{file} holds no proposal: {'; '.join(told)}") from error
+        raise SettingsError(f"{file} holds no proposal: {faults(error)}") from error
     assert isinstance(word, Edited)
     return word.model_dump(mode="json")
+
+
+def faults(error: ValidationError) -> str:
+    """What keeps a mapping from being a proposal, in one line."""
+    # Every fault is told twice, for it is no truth value either.
+    found = [fault for fault in error.errors() if "bool" not in fault["loc"]]
+    return "; ".join(f"{'.'.join(map(str, fault['loc'][1:])) or 'it'}: {fault['msg']}" for fault in found)
 
 
 def approval(state: RunState, work: Work) -> RunState:
@@ -87,10 +93,8 @@ def approval(state: RunState, work: Work) -> RunState:
     file = layout.in_round(stage, revision, layout.APPROVAL)
     given = work.run.read_if_whole(file)
     if given is None:
-        word = interrupt(question(work, state), response_schema=Word).root
-        given = {"approved": word is True and passed}
-        if word is True and not passed:
-            given["stopped_by_gate"] = True
+        word = word_on(question(work, state))
+        given = {"approved": word is True}
         if isinstance(word, Edited):
             write_proposal(work, stage, revision + 1, word)
             given["edited"] = True
@@ -100,13 +104,35 @@ def approval(state: RunState, work: Work) -> RunState:
         return RunState(review="revise", why="edited by a person", revision=revision + 1)
     if given["approved"]:
         return RunState(review="approve", why="approved by a person")
-    why = "approved by a person, but a gate failed" if given.get("stopped_by_gate") else "rejected by a person"
-    return RunState(review="reject", why=why)
+    return RunState(review="reject", why="rejected by a person")
+
+
+def word_on(asked: dict[str, Any]) -> bool | Edited:
+    """A person's word on the question. What is none is kept by LangGraph with the question, so it is asked again, with
+    what was wrong: an error would end the run and come back with every try to go on."""
+    wrong = None
+    while True:
+        given = asked if wrong is None else {**asked, "error": wrong}
+        said = interrupt(given, response_schema=Word.model_json_schema())
+        try:
+            word = Word.model_validate(said).root
+        except ValidationError as error:
+            told = f": {faults(error)}" if isinstance(said, dict) else ""
+            wrong = f"the answer {words.clipped(repr(said))} is none{told}; expected {asked['answer']}"
+            continue
+        if word is not True or gates_let_through(asked):
+            return word
+        wrong = f"{asked['gates']}; answer with {asked['answer']}"
 
 
 def answered(run: RunDir, asked: Mapping[str, Any]) -> bool:
     """Whether the word on what was asked is in its file: a run that was killed right after it does not ask again."""
     return run.read_if_whole(layout.in_round(asked["stage"], asked["revision"], layout.APPROVAL)) is not None
+
+
+def gates_let_through(asked: Mapping[str, Any]) -> bool:
+    """Whether yes may be said to what was asked."""
+    return bool(asked.get("passed", True))
 
 
 def asks_person(work: Work, state: RunState) -> bool:
@@ -148,13 +174,25 @@ def question(work: Work, state: RunState) -> dict[str, Any]:
         "gates": words.gates(work.run.read(layout.in_round(stage, revision, "gates.json"))),
         "critic": None if critique is None else words.answer(critique["parsed"]),
         "file": layout.in_round(stage, revision, "proposal.json"),
-        "answer": HOW,
+        "passed": gates_passed(work, stage, revision),
     }
+    asked["answer"] = HOW if asked["passed"] else HOW_FAILED + may_be_given_again(work, stage, revision)
     proposed = layout.in_round(stage, revision, "config.json")
     if work.run.exists(proposed):
-        before = work.config(state["config"])
-        asked["changes"] = describe_changes(work.environment, before, work.config(proposed))
+        before, after = work.config(state["config"]), work.config(proposed)
+        asked["changes"] = describe_changes(work.environment, before, after)
+        idle = without_effect(work.environment, before, after, Proposal.model_validate(answer["parsed"]).changes)
+        if idle:
+            asked["no_effect"] = [words.change(one.model_dump()) for one in idle]
     return asked
+
+
+def may_be_given_again(work: Work, stage: int, revision: int) -> str:
+    """Where the stage's last proposal that passed the gates lies, before one that a person wrote and that did not."""
+    for earlier in range(revision - 1, -1, -1):
+        if gates_passed(work, stage, earlier):
+            return f"; {layout.in_round(stage, earlier, 'proposal.json')} had passed, and may be given again"
+    return ""
 
 
 def write_proposal(work: Work, stage: int, revision: int, word: Edited) -> None:

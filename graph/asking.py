@@ -10,12 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from graph.approval import read_proposal
+from graph.approval import gates_let_through, read_proposal
 from graph.rundir import RunDir, dump
 from graph.settings import SettingsError
 
 EDITOR = "nano"
 """If neither VISUAL nor EDITOR names one."""
+ASKS = "train on it? [y]es, [n]o, [e]dit, [l]ater: "
+ASKS_FAILED = "it failed a gate, which no word lifts. [n]o, [e]dit, [l]ater: "
 
 
 def attended() -> bool:
@@ -28,18 +30,23 @@ def ask_person(question: dict[str, Any], run: RunDir) -> bool | dict[str, Any] |
     print(f"\nstage {question['stage']:03d}, proposal by {question['by']}: {run.path(question['file'])}")
     for change in question.get("changes", ()):
         print(f"  {change}")
+    if idle := question.get("no_effect"):
+        print(f"  without effect (a knob at its bound, or shares of a whole moved alike): {', '.join(idle)}")
     print(f"  gates: {question['gates']}")
     if question["critic"] is not None:
         print(f"  critic: {question['critic']}")
+    passed = gates_let_through(question)
+    if not passed:
+        print(f"  answer: {question['answer']}")
     while True:
         try:
-            said = input("train on it? [y]es, [n]o, [e]dit, [l]ater: ").strip().lower()
+            said = input(ASKS if passed else ASKS_FAILED).strip().lower()
         except (EOFError, KeyboardInterrupt):
             print()
             return None
         if said in ("l", "later"):
             return None
-        if said in ("y", "yes", "n", "no"):
+        if said in ("n", "no") or (passed and said in ("y", "yes")):
             return said.startswith("y")
         if said in ("e", "edit"):
             try:

@@ -7,6 +7,7 @@ over the files that are there.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -26,8 +27,8 @@ from graph.rundir import RunDir
 from graph.settings import SettingsError
 from graph.state import STATE_VERSION
 
-THREAD = "5f0c2a52-3c0e-5b57-9d0a-6a4d5f3a7e10"
-"""The thread of a new run in a database of its own, with an id that servers accept; the same wherever the run lies."""
+THREADS = uuid.UUID("5f0c2a52-3c0e-5b57-9d0a-6a4d5f3a7e10")
+"""Names the threads of new runs that have a database of their own."""
 THREAD_FILE = "thread.json"
 """In a run whose checkpointer is shared with others: which thread of it is this run's."""
 BESIDE = ("", "-wal", "-shm")
@@ -100,6 +101,12 @@ def thread_id(run: RunDir, url: str | None = None) -> str:
     return _own_thread(run) if url is not None else _thread_in_file(run)
 
 
+def new_thread(run: RunDir) -> str:
+    """The thread of a run without a checkpoint, with an id that servers accept: one a directory, so that a page of
+    Studio that was left open does not talk to the next run that is served at its address."""
+    return str(uuid.uuid5(THREADS, os.path.realpath(run.root)))
+
+
 def _own_thread(run: RunDir) -> str:
     known = run.read_if_whole(THREAD_FILE)
     if isinstance(known, dict) and isinstance(known.get("thread"), str):
@@ -112,11 +119,11 @@ def _own_thread(run: RunDir) -> str:
 def _thread_in_file(run: RunDir) -> str:
     path = run.path(layout.DATABASE)
     if not path.exists():
-        return THREAD
+        return new_thread(run)
     if not path.is_file():
         raise DatabaseDamaged(f"{path} is no file")
     try:
-        return _newest_thread(path) or THREAD
+        return _newest_thread(path) or new_thread(run)
     except sqlite3.DatabaseError as error:
         if _may_pass(error):
             raise

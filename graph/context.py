@@ -16,6 +16,7 @@ from agents.rolespec import Approval
 from graph.settings import Frozen, RunSettings
 
 _FIELDS = RunSettings.model_fields
+PATHS = "a path is relative to the directory in which the server was started"
 
 
 def _described(name: str) -> str:
@@ -29,10 +30,15 @@ class RunInput(TypedDict):
 class RunContext(Frozen):
     """Settings of a new run. On a run that was begun before, leave them empty or give the same."""
 
-    config: str | None = Field(None, description="a settings file in YAML, as of python -m graph.run --config")
-    profile: str | None = Field(None, description=_described("profile"))
+    config: str | None = Field(
+        None, description=f"a settings file in YAML, as of python -m graph.run --config; {PATHS}"
+    )
+    profile: str | None = Field(None, description=f"{_described('profile')}; {PATHS}")
     environment: str | None = Field(None, description=_described("environment"))
-    designer: str | None = Field(None, description=_described("designer"))
+    designer: str | None = Field(
+        None,
+        description=f"{_described('designer')}; this field takes a name, a file for 'config' the mapping as well",
+    )
     stages: Annotated[int, Field(ge=0, le=1000)] | None = Field(None, description=_described("stages"))
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = Field(None, description=_described("seed"))
     max_revisions: Annotated[int, Field(ge=0, le=20)] | None = Field(None, description=_described("max_revisions"))

@@ -17,7 +17,7 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot
 
 from graph import layout
-from graph.approval import answered
+from graph.approval import answered, gates_let_through
 from graph.branches import leave_branch
 from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
@@ -61,9 +61,14 @@ async def drive(work: Work, word: Said | None, begin: Callable[[], None]) -> Run
         pending = [question for question in asked if not answered(work.run, question.value)]
         if word is not None and not pending:
             raise word_on_nothing(work, word)
+        if word is True and not gates_let_through(pending[0].value):
+            told = pending[0].value["gates"]
+            raise SettingsError(f"--approve: {told}, which no word lifts; --reject, or --approve FILE with another one")
         begin()
         with_signals(work, control)
         if pending and word is None:
+            # Nothing runs that would note it, and what ended before may have ended otherwise.
+            work.reporter.event("ended", session=work.session, how="waiting", why="")
             raise Waiting(pending[0].value)
         given: Any = Command(resume=word) if pending else await where_to_go_on(work, graph, snapshot)
         try:

@@ -121,7 +121,7 @@ def render(summary: dict[str, Any], films: list[dict[str, Any]], *, at: At | Non
             name=summary["name"],
             headline=_headline(summary, live=live),
             state=dict(zip(("text", "tone"), STATES[how], strict=True)),
-            why=summary["sessions"][-1].why if summary["sessions"] else "",
+            why=summary["why"],
             live=live,
             reload_seconds=RELOAD_SECONDS,
             script=Markup(script),

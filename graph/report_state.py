@@ -31,7 +31,7 @@ class At(Frozen):
 
 
 class Session(Frozen):
-    """One process that worked on a run; ``ended`` is the time of its last word."""
+    """One process that began on a run; ``ended`` is the time of its last word."""
 
     name: str
     started: float
@@ -39,10 +39,12 @@ class Session(Frozen):
     how: How
     why: str
     provenance: dict[str, Any]
+    worked: bool
+    """Whether a node began in it."""
 
 
-def sessions(events: Sequence[dict[str, Any]]) -> list[Session]:
-    """All processes that got to work, in order. One that noted no end counts as running."""
+def begun(events: Sequence[dict[str, Any]]) -> list[Session]:
+    """All processes that began on the run, in order. One that noted no end counts as running."""
     found: list[dict[str, Any]] = []
     for event in events:
         kind, time = event.get("event"), event.get("time")
@@ -58,17 +60,28 @@ def sessions(events: Sequence[dict[str, Any]]) -> list[Session]:
         last = found[-1]
         last["ended"] = time
         if kind == "node":
-            last["worked"] = True
+            # A process that asked at its terminal goes on after it noted that it waits.
+            last |= {"worked": True, "how": "running", "why": ""}
         elif kind == "provenance":
             last["provenance"] = {key: event[key] for key in ("versions", "python", "system") if key in event}
         elif kind == "done":
             last["how"] = "done"
         elif kind == "ended" and event.get("how") in HOWS:
             last |= {"how": event["how"], "why": str(event.get("why") or "")}
-    return [Session(**{key: value for key, value in one.items() if key != "worked"}) for one in found if one["worked"]]
+    return [Session(**one) for one in found]
+
+
+def sessions(events: Sequence[dict[str, Any]]) -> list[Session]:
+    """All processes that got to work, in order."""
+    return [one for one in begun(events) if one.worked]
+
+
+def last_word(events: Sequence[dict[str, Any]]) -> Session | None:
+    """The process that says how the run stands: the last that got to work or noted an end, such as that it waits."""
+    return next((one for one in reversed(begun(events)) if one.worked or one.how != "running"), None)
 
 
 def standing(events: Sequence[dict[str, Any]]) -> How:
-    """How the run stands by its log; running if its last session noted no end, or none began yet."""
-    known = sessions(events)
-    return known[-1].how if known else "running"
+    """How the run stands by its log; running if the last word on it is no end, or there is none yet."""
+    last = last_word(events)
+    return "running" if last is None else last.how

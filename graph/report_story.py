@@ -101,8 +101,6 @@ def person(approval: dict[str, Any]) -> str:
     """A person's word on a proposal."""
     if approval.get("edited"):
         return "put another proposal in its place"
-    if approval.get("stopped_by_gate"):
-        return "approved it, but a gate had failed, which nobody can overrule"
     return "approved it" if approval["approved"] else "rejected it"
 
 

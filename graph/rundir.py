@@ -7,11 +7,9 @@ after the file: a kill between the two makes the file again, and never leaves a 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +20,13 @@ import yaml
 
 from envsim.documents import DocumentError, parse_json, read_yaml
 from graph.layout import DATABASE
+from graph.lock import LOCK_FILE as LOCK_FILE  # noqa: PLC0414  a study's lock has the same name
+from graph.lock import locked
 from graph.settings import SettingsError, differences
 from trainer.files import remove_stale, write_atomic
 from trainer.spec import canonical_hash
 
 RUN_FILE = "run.yaml"
-LOCK_FILE = "lock"
 EVENTS_FILE = "events.jsonl"
 MADE_FROM = "made_from.json"
 ELSEWHERE = "settings.checkpoints "
@@ -157,7 +156,7 @@ def open_run(root: Path, identity: dict[str, Any], *, resume: bool) -> Iterator[
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(root, error) from error
-    with locked(run):
+    with locked(run.root):
         # Once more: another process may have started a run here before the lock was ours.
         begin_run(run, identity, resume=resume)
         yield run
@@ -249,32 +248,9 @@ def _killed_at_birth(run: RunDir, names: list[str]) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     holder = _parsed(text)
-    return not text or (holder is not None and holder.keys() == {"pid", "host"})
+    return not text or (holder is not None and {"pid", "host"} <= holder.keys() <= {"pid", "host", "what"})
 
 
 def _unusable(root: Path, error: OSError | ValueError) -> SettingsError:
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return SettingsError(f"run directory {str(root)!r} cannot be used: {why}; name another with --run-dir")
-
-
-@contextmanager
-def locked(run: RunDir) -> Iterator[None]:
-    """The run's lock. The kernel drops it with the process, so a kill never leaves a stale one.
-
-    Raises SettingsError if the directory does not exist or another process holds the lock.
-    """
-    try:
-        handle = os.open(run.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise SettingsError(f"cannot lock the run: {run.path(LOCK_FILE)}: {error.strerror}; check --run-dir") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(handle, 4096, 0).decode(errors="replace").strip() or "unknown"
-            raise SettingsError(f"run directory {run.root} is in use by another process ({holder})") from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-        yield
-    finally:
-        os.close(handle)

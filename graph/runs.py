@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,11 +85,8 @@ def show(options: argparse.Namespace, console: Console) -> int:
     for line in runs_tables.facts(found):
         console.print(line, markup=False, soft_wrap=True)
     console.print(runs_tables.stages(found.stages))
-    if found.state in {"crashed", "drained", "failed"}:
-        console.print(f"go on with: python -m graph.run --resume --run-dir {shlex.quote(found.path)}", markup=False)
-    if found.state == "waiting":
-        again = f"python -m graph.run --resume --run-dir {shlex.quote(found.path)} --approve"
-        console.print(f"answer with: {again} (or --reject)", markup=False, soft_wrap=True)
+    for line in runs_tables.how_to_go_on(found):
+        console.print(line, markup=False, soft_wrap=True)
     return Exit.DONE
 
 

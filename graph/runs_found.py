@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from envsim.documents import DocumentError
 from graph import layout, words
-from graph.report_state import sessions, standing
-from graph.rundir import LOCK_FILE, RUN_FILE, RunDir, stored_identity
+from graph.lock import STUDIO, Holder, holder_of
+from graph.report_state import begun, last_word
+from graph.rundir import RUN_FILE, RunDir, stored_identity
 from graph.settings import Frozen, SettingsError
 from graph.summary import evaluation, final_result, time_table, token_table
 from graph.training import stage_result
@@ -55,6 +53,8 @@ class Found(Frozen):
     path: str
     state: State
     why: str
+    holder: Holder | None
+    """Who has it open at this moment; a server has also what nothing works on."""
     designer: str
     seed: int
     environment: str
@@ -123,13 +123,14 @@ def read_run(root: Path) -> Found:
     run = RunDir(root)
     events = run.events()
     final, stages = final_result(run), stage_lines(run)
-    known = sessions(events)
+    known, last, holder = begun(events), last_word(events), holder_of(root)
     decided = run.read_if_whole(layout.in_stage(len(stages) - 1, "decision.json")) if stages else None
     return Found(
         name=root.absolute().name,
         path=str(root),
-        state=state_of(root, events),
-        why=known[-1].why if known else "",
+        state=state_of(events, holder),
+        why="" if last is None else last.why,
+        holder=holder,
         designer=words.designer(settings.get("designer")),
         seed=int(settings.get("seed", 0)),
         environment=str(settings.get("environment")),
@@ -142,18 +143,21 @@ def read_run(root: Path) -> Found:
         current=None if decided is None else int(decided["current"]["stage"]),
         tokens=tokens_of(run, len(stages)),
         seconds=round(sum(time_table(events).values()), 1),
-        began=known[0].started if known else None,
+        began=next((one.started for one in known if one.worked), None),
     )
 
 
-def state_of(root: Path, events: Sequence[dict[str, Any]]) -> State:
-    """By the log, and where that has no end by the lock: held it is at work, free it was killed."""
-    if not sessions(events):
-        return "running" if is_held(root) else "new"
-    how = standing(events)
-    if how != "running":
-        return "running" if how != "done" and is_held(root) else how
-    return "running" if is_held(root) else "crashed"
+def state_of(events: Sequence[dict[str, Any]], holder: Holder | None) -> State:
+    """By the log, and where its last process noted no end by the lock: held that is at work, free it was killed.
+
+    A lock alone does not make a run one at work: a server holds it as long as it has the run open.
+    """
+    known, last = begun(events), last_word(events)
+    if holder is not None and (known[-1].how == "running" if known else holder.what != STUDIO):
+        return "running"
+    if last is None:
+        return "new"
+    return "crashed" if last.how == "running" else last.how
 
 
 def stage_lines(run: RunDir) -> list[StageLine]:
@@ -209,34 +213,3 @@ def tokens_of(run: RunDir, decided: int) -> int:
     trained = (stage_result(run, stage).generated_tokens for stage in range(decided))
     stages = [{"training": {"generated_tokens": tokens}} for tokens in trained]
     return sum(token_table(run, stages).values())
-
-
-def is_held(root: Path) -> bool:
-    """Whether a process works on the run at this moment."""
-    try:
-        with holding(root):
-            return False
-    except SettingsError:
-        return True
-
-
-@contextmanager
-def holding(root: Path) -> Iterator[None]:
-    """Nobody else works on the run meanwhile. Raises SettingsError if somebody does, or it cannot be known."""
-    path = root / LOCK_FILE
-    try:
-        handle = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        # A copy without its lock: nobody can work on what was never locked.
-        yield
-        return
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}; cannot tell whether the run is at work") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingsError(f"run directory {root} is in use by another process") from error
-        yield
-    finally:
-        os.close(handle)

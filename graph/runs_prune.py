@@ -17,8 +17,9 @@ from pydantic import Field
 
 from envsim.documents import DocumentError, read_yaml
 from graph import layout
+from graph.lock import holding
 from graph.rundir import RUN_FILE, RunDir
-from graph.runs_found import Found, holding, read_run
+from graph.runs_found import Found, read_run
 from graph.settings import Frozen
 from trainer.attempts import attempts, read_result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
@@ -10,12 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from graph import layout, words
+from graph.lock import STUDIO
 from graph.report_story import moment
 from graph.runs_compare import Compared, SetPair
 from graph.runs_found import Change, Found, StageLine
 from graph.runs_prune import Pruning
 from trainer.statistics import PairedChange
 
+GOES_ON = frozenset({"waiting", "crashed", "drained", "failed"})
+"""States from which a person lets a run go on."""
 COLOURS = {"done": "green", "running": "cyan", "waiting": "yellow", "failed": "red", "crashed": "red"}
 
 
@@ -52,6 +56,23 @@ def facts(found: Found) -> Iterator[str]:
         yield f"  champion: {made}"
     if found.test is not None:
         yield f"  sealed test: {move(found.test)} % valid, change {interval(found.test)}"
+
+
+def how_to_go_on(found: Found) -> Iterator[str]:
+    """What a person does next with a run that is not done, and with what has it open."""
+    again = f"python -m graph.run --resume --run-dir {shlex.quote(found.path)}"
+    first = ""
+    if found.holder is not None:
+        yield f"open in another process ({found.holder.told()})"
+        first = "once that has ended, " if found.state in GOES_ON else ""
+    if found.holder is not None and found.holder.what == STUDIO and found.state in GOES_ON:
+        yield "there: " + (
+            "answer in its thread" if found.state == "waiting" else "submit an empty form in its thread to go on"
+        )
+    if found.state == "waiting":
+        yield f"{first}answer with: {again} --approve (or --reject, or --approve FILE)"
+    elif found.state in GOES_ON:
+        yield f"{first}go on with: {again}"
 
 
 def stages(found: Sequence[StageLine]) -> Table:

@@ -22,9 +22,10 @@ from pathlib import Path
 import httpx
 
 from graph.exits import Exit
-from graph.rundir import RunDir, locked, open_directory
+from graph.lock import locked
+from graph.rundir import RunDir, open_directory
 from graph.settings import SettingsError
-from graph.studio import DEFAULT_RUN_DIR, NAME, RECORDS, RUN_DIR, recorded_run
+from graph.studio import DEFAULT_RUN_DIR, NAME, RECORDS, RUN_DIR, recorded_run, refuse_second_server
 
 PATIENCE_SECONDS = 300.0
 JOBS = 4
@@ -85,7 +86,7 @@ def check(root: Path, port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise SettingsError(f"--port {port}: {error.strerror}; give another") from error
-    with locked(open_directory(root)):
+    with locked(open_directory(root).root):
         pass
 
 
@@ -146,9 +147,7 @@ def forget_others(root: Path) -> None:
     recorded = recorded_run()
     if recorded in (None, root):
         return
-    if recorded is not None and recorded.is_dir():
-        with locked(RunDir(recorded)):
-            pass
+    refuse_second_server(recorded)
     shutil.rmtree(RECORDS)
 
 

@@ -19,6 +19,7 @@ from agents.structured import RoleFailure
 from envsim.api import EnvsimError
 from envsim.documents import DocumentError
 from graph import layout, tables, words
+from graph.approval import gates_let_through
 from graph.asking import ask_person, attended
 from graph.build import tell_time
 from graph.checkpoints import DatabaseUnreachable
@@ -106,7 +107,11 @@ def run_to_end(work: Work, root: Path, *, resume: bool, word: Said | None) -> in
         stage = waiting.question["stage"]
         reporter.line(f"stage {stage:03d} waits for approval: {words.answer(waiting.question['proposal'])}")
         proposal = shlex.quote(str(root / waiting.question["file"]))
-        reporter.line(f"answer with {again} --approve (or --reject); to change it, copy and edit", style="yellow")
+        passed = gates_let_through(waiting.question)
+        if not passed:
+            reporter.line(f"{waiting.question['gates']}; no word lifts a gate", style="yellow")
+        yes = "--approve (or --reject)" if passed else "--reject"
+        reporter.line(f"answer with {again} {yes}; to change it, copy and edit", style="yellow")
         reporter.line(f"{proposal} and answer with --approve FILE", style="yellow")
         return Exit.WAITING
     except RoleFailure as failure:

@@ -126,6 +126,15 @@ def load_settings(path: Path | None, overrides: Mapping[str, Any]) -> RunSetting
     return parse_settings({**data, **overrides}, str(path) if path else "command line")
 
 
+def is_profile(data: Mapping[str, Any]) -> bool:
+    """Whether keys that a run's settings lack are all a profile's: the two kinds of file are taken for each other."""
+    if data.keys() <= RunSettings.model_fields.keys():
+        return False
+    from trainer.profile import Profile  # noqa: PLC0415  only where a file is wrong
+
+    return data.keys() <= Profile.model_fields.keys()
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping of a settings file, not yet checked. Raises SettingsError if it cannot be read or holds none."""
     try:
@@ -135,6 +144,11 @@ def read_settings(path: Path) -> dict[str, Any]:
     data = {} if data is None else data
     if not isinstance(data, dict):
         raise SettingsError(f"{path} holds {type(data).__name__}, expected a mapping such as 'stages: 3'")
+    if is_profile(data):
+        raise SettingsError(
+            f"{path} is a profile, not a run's settings (it has {', '.join(sorted(data))}); give it as 'profile', "
+            "on the command line --profile"
+        )
     return data
 
 

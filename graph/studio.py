@@ -30,7 +30,8 @@ from agents.roles import RoleError, load_roles
 from graph.build import Graph, build, recursion_limit
 from graph.checkpoints import DatabaseDamaged, check_version, checkpointer, move_aside, thread_id
 from graph.context import RunContext
-from graph.rundir import RUN_FILE, RunDir, begin_run, locked, open_directory, stored_identity
+from graph.lock import STUDIO, holder_of, locked
+from graph.rundir import RUN_FILE, RunDir, begin_run, open_directory, stored_identity
 from graph.settings import RunSettings, SettingsError, load_settings, parse_settings
 from graph.stream import StreamingReporter
 from graph.timing import Clock
@@ -75,7 +76,7 @@ async def run_checkpointer() -> AsyncIterator[BaseCheckpointSaver[str]]:
     with ExitStack() as stack:
         await asyncio.to_thread(claim_records, run_directory().absolute())
         run = await asyncio.to_thread(open_directory, run_directory())
-        await asyncio.to_thread(stack.enter_context, locked(run))
+        await asyncio.to_thread(stack.enter_context, locked(run.root, STUDIO))
         url = await asyncio.to_thread(_checked, run)
         async with checkpointer(run, url) as saver:
             _served.append(Open(run, saver))
@@ -97,12 +98,23 @@ def claim_records(root: Path) -> None:
     """
     recorded = recorded_run()
     if recorded not in (None, root):
+        refuse_second_server(recorded)
         raise SettingsError(
             f"the server's records in {RECORDS.absolute()} are of {recorded}, and {root} is to be opened; remove them, "
             f"or start it by python -m graph.serve --run-dir {root}"
         )
     RECORDS.mkdir(exist_ok=True)
     write_atomic(SERVED, str(root))
+
+
+def refuse_second_server(recorded: Path | None) -> None:
+    """Raises SettingsError if a server that was started here is at work: its records are not to be touched."""
+    holder = holder_of(recorded) if recorded is not None and recorded.is_dir() else None
+    if holder is not None and holder.what == STUDIO:
+        raise SettingsError(
+            f"a server that was started in {Path.cwd()} has {recorded} open ({holder.told()}), and keeps its records "
+            f"there, in {RECORDS}: one server a working directory; end it, or start this one from another directory"
+        )
 
 
 def _checked(run: RunDir) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from envsim.api import Environment
 from envsim.documents import DocumentError
 from graph import layout
-from graph.report_state import sessions, standing
+from graph.report_state import last_word, sessions, standing
 from graph.rundir import MADE_FROM, RunDir
 from graph.timing import total
 from graph.trace_spans import from_events
@@ -45,6 +45,7 @@ def summarise(run: RunDir, environment: Environment, identity: dict[str, Any]) -
         "tokens": token_table(run, done),
         "read": tokens_read(run),
         "how": standing(events),
+        "why": "" if (last := last_word(events)) is None else last.why,
         "sessions": sessions(events),
         "spans": from_events(events),
         "tools": [event for event in events if event.get("event") == "tool"],

@@ -19,6 +19,8 @@ WORDS = {"failed": "failed", "waiting": "waits", "drained": "drained"}
 """Ends of a session that are worth a word, as a span says them."""
 OUTSIDE = ("baseline", "report")
 """Nodes that belong to no stage."""
+LAUNCH = "launch_stage"
+"""The tool that trains a stage, or reads one that was trained."""
 Kind = Literal["run", "node", "step", "model", "tool"]
 
 
@@ -55,8 +57,27 @@ def timeline(run: RunDir) -> Timeline:
     events = run.events()
     traced = from_trace(run.path(TRACE_FILE))
     if traced:
-        return Timeline(source="trace.jsonl", spans=with_ends(traced, events))
-    return Timeline(source="events.jsonl", spans=with_ends(from_events(events), events))
+        return Timeline(source="trace.jsonl", spans=counted_once(with_ends(traced, events)))
+    return Timeline(source="events.jsonl", spans=counted_once(with_ends(from_events(events), events)))
+
+
+def counted_once(spans: Sequence[Span]) -> list[Span]:
+    """The spans, with the tokens of a stage's training where it trained, and none where it was only read again.
+
+    A node that is passed once more asks for its stage as before, and gets the result that lies there.
+    """
+    seen: set[tuple[Any, ...]] = set()
+    found = []
+    for span in spans:
+        what = (span.stage, span.output_tokens, span.output)
+        trained = span.name == LAUNCH and span.kind == "tool" and bool(span.output_tokens)
+        if trained and what in seen:
+            found.append(span.model_copy(update={"output_tokens": None, "finish_reason": "read again"}))
+            continue
+        if trained:
+            seen.add(what)
+        found.append(span)
+    return found
 
 
 def with_ends(spans: Sequence[Span], events: Sequence[dict[str, Any]]) -> list[Span]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from functools import partial
+from math import inf, sqrt
 from statistics import stdev
 from typing import Any
 
 from envsim.api import Environment, Measurement
 from tools.probe_policy import ProbeTask
+
+MORE_DECIMALS = 6
+"""The most by which a figure is told more exactly than usual."""
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,25 @@ def mean(values: Sequence[float]) -> float:
 def standard_error(values: Sequence[float]) -> float:
     """The standard error of the mean of at least two values; 0 of fewer."""
     return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def percents(figure: float, *, least: float = -inf, most: float = inf) -> Callable[[float], str]:
+    """How a figure and its bounds are told in percent: in whole ones, unless these would hide that it misses one."""
+    return _telling(figure, least, most, "%", 0)
+
+
+def numbers(figure: float, *, least: float = -inf, most: float = inf) -> Callable[[float], str]:
+    """As `percents`, with three decimals or as many as show a miss."""
+    return _telling(figure, least, most, "f", 3)
+
+
+def _telling(figure: float, least: float, most: float, kind: str, fewest: int) -> Callable[[float], str]:
+    def told(value: float, decimals: int) -> str:
+        return f"{value:.{decimals}{kind}}"
+
+    def missed(decimals: int) -> bool:
+        low, seen, high = (float(told(one, decimals).rstrip("%")) for one in (least, figure, most))
+        return not low <= seen <= high
+
+    shows = (n for n in range(fewest, fewest + MORE_DECIMALS) if least <= figure <= most or missed(n))
+    return partial(told, decimals=next(shows, fewest + MORE_DECIMALS))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.gates.context import GateContext, mean, standard_error
+from agents.gates.context import GateContext, mean, percents, standard_error
 from agents.schemas import Frozen, GateFinding
 from tools.probe_policy import ProbeTask
 
@@ -37,11 +37,14 @@ def check(context: GateContext, settings: G2Settings) -> GateFinding:
     least, lowest, note = settings.min_effective, settings.min_success, ""
     own = [effective(task) for task in context.current_probe]
     own_success = [task.success for task in context.current_probe]
-    if own and (mean(own) < least or mean(own_success) < lowest):
+    bound_by_current = bool(own) and (mean(own) < least or mean(own_success) < lowest)
+    if bound_by_current:
         least = min(least, mean(own) - settings.standard_errors * standard_error(own))
         lowest = min(lowest, mean(own_success) - settings.standard_errors * standard_error(own_success))
+    shares, successes = percents(figure, least=least), percents(success, least=lowest, most=settings.max_success)
+    if bound_by_current:
         note = (
-            f"; the current configuration has {mean(own):.0%} and {mean(own_success):.0%}, "
+            f"; the current configuration has {shares(mean(own))} and {successes(mean(own_success))}, "
             "so being no worse within a standard error is enough"
         )
     passed = figure >= least and lowest <= success <= settings.max_success
@@ -56,8 +59,9 @@ def check(context: GateContext, settings: G2Settings) -> GateFinding:
         figure=figure,
         threshold=least,
         reason=(
-            f"{figure:.0%} of the groups would teach (at least {least:.0%}); "
-            f"mean success {success:.0%} (between {lowest:.0%} and {settings.max_success:.0%}){note}"
+            f"{shares(figure)} of the groups would teach (at least {shares(least)}); "
+            f"mean success {successes(success)} "
+            f"(between {successes(lowest)} and {successes(settings.max_success)}){note}"
         ),
         cells=[] if passed else weak,
     )

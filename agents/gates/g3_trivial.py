@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.gates.context import GateContext, mean
+from agents.gates.context import GateContext, mean, percents
 from agents.schemas import Frozen, GateFinding
 
 
@@ -22,6 +22,7 @@ def check(context: GateContext, settings: G3Settings) -> GateFinding:
 
     figure = mean([trivial(task.success) for task in context.probe])
     passed = figure <= settings.max_trivial
+    told = percents(figure, most=settings.max_trivial)
     cells = [
         cell
         for cell, tasks in context.by_cell().items()
@@ -32,6 +33,6 @@ def check(context: GateContext, settings: G3Settings) -> GateFinding:
         passed=passed,
         figure=figure,
         threshold=settings.max_trivial,
-        reason=f"{figure:.0%} of the tasks are already mastered (at most {settings.max_trivial:.0%})",
+        reason=f"{told(figure)} of the tasks are already mastered (at most {told(settings.max_trivial)})",
         cells=[] if passed else cells,
     )

@@ -11,7 +11,7 @@ from math import sqrt
 
 from pydantic import Field
 
-from agents.gates.context import GateContext, mean
+from agents.gates.context import GateContext, mean, percents
 from agents.schemas import Frozen, GateFinding
 from tools.probe_policy import ProbeTask
 
@@ -38,11 +38,14 @@ def check(context: GateContext, settings: G4Settings) -> GateFinding:
     """Figure: the share of hopeless tasks."""
     figure = hopeless_share(context.probe)
     bound, note = settings.max_hopeless, ""
-    if current_hopeless(context, settings):
-        current = hopeless_share(context.current_probe)
+    relative = current_hopeless(context, settings)
+    current = hopeless_share(context.current_probe)
+    if relative:
         error = sqrt(current * (1 - current) / len(context.current_probe))
         bound = current + settings.standard_errors * error
-        note = f"; the current configuration has {current:.0%}, so being no worse within a standard error is enough"
+    told = percents(figure, most=bound)
+    if relative:
+        note = f"; the current configuration has {told(current)}, so being no worse within a standard error is enough"
     passed = figure <= bound
     cells = [
         cell
@@ -54,6 +57,6 @@ def check(context: GateContext, settings: G4Settings) -> GateFinding:
         passed=passed,
         figure=figure,
         threshold=bound,
-        reason=f"{figure:.0%} of the tasks are never solved (at most {bound:.0%}{note})",
+        reason=f"{told(figure)} of the tasks are never solved (at most {told(bound)}{note})",
         cells=[] if passed else cells,
     )

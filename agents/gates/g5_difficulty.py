@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.gates.context import GateContext
+from agents.gates.context import GateContext, numbers
 from agents.schemas import Frozen, GateFinding
 
 
@@ -29,7 +29,8 @@ def check(context: GateContext, settings: G5Settings, *, current_hopeless: bool 
     figure = context.measured.difficulty
     remediation = context.anchor_dropped or current_hopeless
     bound = settings.floor if remediation else max(settings.floor, context.current_difficulty - settings.max_fall)
-    reason = f"difficulty {figure:.3f} (current {context.current_difficulty:.3f}, at least {bound:.3f})"
+    told = numbers(figure, least=bound)
+    reason = f"difficulty {told(figure)} (current {told(context.current_difficulty)}, at least {told(bound)})"
     if remediation:
         reason += "; easing is allowed as remediation"
     same = context.proposed == context.current

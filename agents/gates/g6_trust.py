@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from agents.changes import mixtures
-from agents.gates.context import GateContext
+from agents.gates.context import GateContext, percents
 from agents.schemas import Frozen, GateFinding
 
 ROUNDING = 1e-5
@@ -30,11 +30,11 @@ def check(context: GateContext, settings: G6Settings) -> GateFinding:
     starved = [cell for cell in context.environment.cells() if new[cell] < settings.min_share - ROUNDING]
     jumped = [cell for cell in context.environment.cells() if new[cell] - old[cell] > settings.max_distance / 2]
     too_far = distance > settings.max_distance + ROUNDING
-    reason = f"{distance:.0%} of the data moves to other cells (at most {settings.max_distance:.0%})"
+    reason = moving(distance, settings, "the data moves to other cells")
     moved = mixture_distances(context)
     jumps = {group: far for group, far in moved.items() if far > settings.max_distance + ROUNDING}
     for group, far in jumps.items():
-        reason += f"; {far:.0%} of {group} moves to other choices (at most {settings.max_distance:.0%})"
+        reason += f"; {moving(far, settings, f'{group} moves to other choices')}"
     if starved:
         reason += f"; {', '.join(starved)} below {settings.min_share:.0%} of the data"
     cells = [cell for cell in context.environment.cells() if cell in starved or (too_far and cell in jumped)]
@@ -46,6 +46,12 @@ def check(context: GateContext, settings: G6Settings) -> GateFinding:
         reason=reason,
         cells=cells,
     )
+
+
+def moving(distance: float, settings: G6Settings, what: str) -> str:
+    """How much moves, and how much may."""
+    told = percents(distance, most=settings.max_distance + ROUNDING)
+    return f"{told(distance)} of {what} (at most {told(settings.max_distance)})"
 
 
 def mixture_distances(context: GateContext) -> dict[str, float]:

@@ -12,7 +12,7 @@ from math import sqrt
 
 from pydantic import Field
 
-from agents.gates.context import GateContext
+from agents.gates.context import GateContext, percents
 from agents.schemas import Frozen, GateFinding
 from envsim.api import Measurement
 
@@ -40,14 +40,15 @@ def check(context: GateContext, settings: G7Settings) -> GateFinding:
     wanted = reference(context.initial, context.measured, settings.quantity)
     error = sqrt(_variance(figure, context.measured.n) + settings.min_ratio**2 * _variance(wanted, context.initial.n))
     bound = settings.min_ratio * wanted - settings.standard_errors * error
+    told = percents(figure, least=bound)
     return GateFinding(
         gate="G7",
         passed=figure >= bound,
         figure=figure,
         threshold=bound,
         reason=(
-            f"agents meet in {figure:.0%} of the instances; the initial configuration gave {wanted:.0%} "
-            f"on these cells, and {settings.min_ratio:.0%} of it less the sampling error is {bound:.0%}"
+            f"agents meet in {told(figure)} of the instances; the initial configuration gave {told(wanted)} "
+            f"on these cells, and {settings.min_ratio:.0%} of it less the sampling error is {told(bound)}"
         ),
     )
 

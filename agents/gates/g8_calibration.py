@@ -7,10 +7,11 @@ prediction is its mean over cells. The uniform predictor says 50 % everywhere an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from pydantic import Field
 
-from agents.gates.context import GateContext, mean
+from agents.gates.context import GateContext, mean, numbers
 from agents.schemas import Frozen, GateFinding
 
 UNIFORM = 0.25
@@ -38,7 +39,8 @@ def check(context: GateContext, settings: G8Settings) -> GateFinding:
         return GateFinding(gate="G8", passed=True, figure=None, threshold=UNIFORM, reason=reason)
     last = scores[-settings.strikes :]
     failed = len(last) == settings.strikes and all(score > UNIFORM for score in last)
-    reason = f"the last prediction scored {scores[-1]:.3f}, saying 50 % everywhere scores {UNIFORM:.2f}"
+    told = numbers(scores[-1], most=UNIFORM if failed else inf)
+    reason = f"the last prediction scored {told(scores[-1])}, saying 50 % everywhere scores {UNIFORM:.2f}"
     if failed:
         reason += f"; the last {settings.strikes} were all worse than that"
     return GateFinding(gate="G8", passed=not failed, figure=scores[-1], threshold=UNIFORM, reason=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +16,7 @@ from agents.changes import apply_changes
 from agents.designers import ADVERSARIES, DESIGNERS, DesignContext, ProposalRejected, get_designer
 from agents.gates import NOT_ENFORCED, GateContext, GateSettings, Prediction, run_gates
 from agents.gates.__main__ import BAD, FIXED, GOOD, THRESHOLDS, draw_contexts, main, rows, together
+from agents.gates.context import numbers, percents
 from agents.gates.g4_hopeless import G4Settings
 from agents.gates.g8_calibration import brier
 from agents.schemas import Change, GateReport
@@ -198,6 +200,43 @@ def test_probe_gates_count_as_they_say(successes: list[int], gate: str, figure: 
     found = finding(synthetic(successes), gate)
     assert found.figure == pytest.approx(figure)
     assert found.passed is passed
+
+
+def near(gate: str, gap: float) -> tuple[GateContext, GateSettings, float, float]:
+    """A proposal that misses a gate's bound by a gap, with its figure and the bound."""
+    even = synthetic([4, 3, 2] * 5)
+    if gate == "G5":
+        proposed = LAKE.with_values(START, {"3x3.hole_ratio": 0.1})
+        figure, given = 0.25 - 0.04 - gap, {"proposed": proposed, "current_difficulty": 0.25}
+        return synthetic([4] * 16, measured=measured(difficulty=figure), **given), GateSettings(), figure, 0.21
+    if gate == "G7":
+        figure = 0.8 * INITIAL.coordination - gap
+        settings = GateSettings.model_validate({"g7": {"standard_errors": 0, "quantity": "none"}})
+        return synthetic([4] * 16, measured=measured(coordination=figure)), settings, figure, figure + gap
+    if gate == "G2":
+        success = sum(one.success for one in even.probe) / 15
+        return even, GateSettings.model_validate({"g2": {"min_success": success + gap}}), success, success + gap
+    name, spoilt = {"G3": ("max_trivial", [8, 4, 4]), "G4": ("max_hopeless", [0, 4, 4])}[gate]
+    return synthetic(spoilt * 5), GateSettings.model_validate({gate.lower(): {name: 1 / 3 - gap}}), 1 / 3, 1 / 3 - gap
+
+
+@pytest.mark.parametrize("gap", [0.03, 0.001, 0.00002])
+@pytest.mark.parametrize("gate", ["G2", "G3", "G4", "G5", "G7"])
+def test_a_miss_is_told_with_as_many_digits_as_show_it(gate: str, gap: float) -> None:
+    context, settings, figure, bound = near(gate, gap)
+    found = finding(context, gate, settings)
+    assert not found.passed
+    scale = 1 if gate == "G5" else 100
+    told = [float(number) / scale for number in re.findall(r"\d+\.\d+|\d+", found.reason)]
+    assert len({one for one in told if min(abs(one - figure), abs(one - bound)) <= 3 * gap}) > 1, found.reason
+
+
+def test_what_is_not_missed_is_told_in_whole_percents() -> None:
+    assert percents(0.224, least=0.22)(0.224) == "22%"
+    assert percents(0.216, least=0.22)(0.216) == "21.6%"
+    assert percents(0.804, most=0.8)(0.804) == "80.4%"
+    assert numbers(0.2096, least=0.21)(0.21) == "0.2100"
+    assert percents(0.1, least=0.2)(0.1) == "10%"
 
 
 def test_cells_at_fault_are_named() -> None:

@@ -46,7 +46,16 @@ CONFIG = ParityConfig().model_dump(mode="json")
 
 @pytest.mark.parametrize(
     ("said", "meant"),
-    [(True, True), (False, False), ("yes", True), ("Approve", True), ("no", False), (" reject ", False)],
+    [
+        (True, True),
+        (False, False),
+        ("yes", True),
+        ("Approve", True),
+        ("no", False),
+        (" reject ", False),
+        ("True", True),
+        ("false", False),
+    ],
 )
 def test_yes_and_no_in_words(said: Any, meant: bool) -> None:
     assert Word.model_validate(said).root is meant
@@ -61,7 +70,9 @@ def test_a_proposal_in_words(extra: dict[str, Any]) -> None:
         assert word.rationale == "edited by a person"
 
 
-@pytest.mark.parametrize("said", ["maybe", 7, None, {}, {"changes": [{"op": "up"}]}, {"changes": [], "verdict": "yes"}])
+@pytest.mark.parametrize(
+    "said", ["maybe", 7, 1, 0, None, {}, {"changes": [{"op": "up"}]}, {"changes": [], "verdict": "yes"}]
+)
 def test_anything_else_is_no_word(said: Any) -> None:
     with pytest.raises(ValidationError):
         Word.model_validate(said)
@@ -165,21 +176,71 @@ def test_an_edited_proposal_passes_the_gates_and_is_asked_about_again_where_it_d
     assert work.run.read("stages/001/proposals/0/approval.json") == {"approved": False, "edited": True}
 
 
-def test_no_word_lifts_a_gate(work: Work, asked: Asked) -> None:
-    graph = asked(False)
+def test_no_word_lifts_a_gate_and_what_had_passed_may_be_given_again(work: Work, asked: Asked) -> None:
+    graph = asked(False, True)
     graph.invoke(proposed(work, 0), THREAD)
-    graph.invoke(Command(resume={"changes": []}), THREAD)
-    assert graph.invoke(Command(resume="yes"), THREAD)["review"] == "reject"
+    [failed] = graph.invoke(Command(resume={"changes": []}), THREAD)["__interrupt__"]
+    assert failed.value["answer"].startswith("false, or a proposal")
+    assert "stages/001/proposals/0/proposal.json had passed" in failed.value["answer"]
+    [again] = graph.invoke(Command(resume="yes"), THREAD)["__interrupt__"]
+    assert again.value["error"].startswith("G1 failed: because; answer with false, or")
+    assert not work.run.exists("stages/001/proposals/1/approval.json"), "yes is no word on it, and no no either"
+    state = graph.invoke(Command(resume=work.run.read("stages/001/proposals/0/proposal.json")), THREAD)
+    assert (state["review"], state["why"]) == ("approve", "written by a person")
 
 
-def test_a_word_that_is_none_leaves_the_question_open(work: Work, asked: Asked) -> None:
+def test_the_command_line_does_not_approve_what_failed_a_gate(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def course(*_: Any) -> Any:
+        part: Any = StateGraph(RunState)
+        part.add_node("gates", lambda _: proposed(work, 1, by=approval.PERSON, passed=False))
+        part.add_node("approval", lambda state: approval.approval(state, work))
+        part.add_edge(START, "gates")
+        part.add_edge("gates", "approval")
+        part.add_edge("approval", END)
+        return part
+
+    monkeypatch.setattr(drive, "build", course)
+    begun: list[None] = []
+    with pytest.raises(drive.Waiting) as waiting:
+        asyncio.run(drive.drive(work, None, lambda: None))
+    with pytest.raises(SettingsError, match="--approve: G1 failed: because, which no word lifts"):
+        asyncio.run(drive.drive(work, True, lambda: begun.append(None)))
+    assert not begun
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\nno\n"))
+    assert asking.ask_person(waiting.value.question, work.run) is False, "yes is not to be had"
+    assert "[y]es" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("maybe", "the answer 'maybe' is none; expected true, false, or a proposal"),
+        (42, "the answer 42 is none; expected"),
+        ({"verdict": "fine"}, "is none: changes: Field required; "),
+    ],
+)
+def test_a_word_that_is_none_leaves_the_question_open(work: Work, asked: Asked, said: Any, told: str) -> None:
+    """It neither ends the run nor comes back: LangGraph keeps it, and every later try would meet it again."""
     graph = asked()
     graph.invoke(proposed(work, 0), THREAD)
-    with pytest.raises(ValidationError):
-        graph.invoke(Command(resume={"verdict": "fine"}), THREAD)
+    for _ in range(2):
+        [question] = graph.invoke(Command(resume=said), THREAD)["__interrupt__"]
+        assert told in question.value["error"]
+    for tried in (None, Command(resume={})):
+        [question] = graph.invoke(tried, THREAD)["__interrupt__"]
+        assert told in question.value["error"]
     assert graph.get_state(THREAD).next == ("approval",)
     assert not work.run.exists("stages/001/proposals/0/approval.json")
     assert graph.invoke(Command(resume=True), THREAD)["review"] == "approve"
+
+
+def test_the_question_names_changes_that_move_nothing(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All shares of a whole raised alike stay as they were; nothing else would say so."""
+    monkeypatch.setitem(MINE, "changes", [{"path": f"{cell}.data_ratio", "op": "up"} for cell in ("short", "long")])
+    state = proposed(work, 0)
+    assert approval.question(work, state)["no_effect"] == ["short.data_ratio up", "long.data_ratio up"]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +288,7 @@ def test_a_proposal_that_failed_a_gate_is_not_asked_about(work: Work) -> None:
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_a_damaged_approval_is_asked_for_again(work: Work, monkeypatch: pytest.MonkeyPatch, approved: bool) -> None:
-    monkeypatch.setattr(approval, "interrupt", lambda *_, **__: Word(approved))
+    monkeypatch.setattr(approval, "interrupt", lambda *_, **__: approved)
     state = proposed(work, 0)
     work.run.path("stages/001/proposals/0/approval.json").write_text('{"appr')
     assert approval.approval(state, work)["review"] == ("approve" if approved else "reject")
@@ -308,8 +369,11 @@ def test_a_run_killed_right_after_the_word_does_not_ask_again(
         return 0
 
     monkeypatch.setattr(drive, "build", course)
-    with pytest.raises(drive.Waiting):
-        driven()
+    for _ in range(2):
+        with pytest.raises(drive.Waiting):
+            driven()
+    ends = [event["how"] for event in work.run.events() if event["event"] == "ended"]
+    assert ends == ["waiting", "waiting"], "also where nothing ran that could note it"
     process, deadline = fork(killed, tmp_path / "log"), time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)

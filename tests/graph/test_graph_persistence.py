@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sqlite3
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from postgres import postgres
 from pydantic import BaseModel
 from rich.console import Console
 
+from agents.roles import load_roles
 from graph import build, checkpoints, drive, layout, run, session
-from graph.branches import beyond, left_at, set_aside
+from graph.branches import beyond, course_of, leave_branch, left_at, set_aside
 from graph.checkpoints import DatabaseUnreachable, check_url, check_version, strict, thread_id
 from graph.exits import Exit
 from graph.prepare import prepare
@@ -251,45 +253,80 @@ def test_going_back_is_seen_once_and_where_it_parted(back: list[int], written: b
                 here = await graph.aget_state(await graph.aupdate_state(point.config, {"why": "again"}))
             left = await left_at(graph, here)
             assert left is not None
-            assert left["configurable"]["checkpoint_id"] == point.config["configurable"]["checkpoint_id"]
+            assert left.at["configurable"]["checkpoint_id"] == point.config["configurable"]["checkpoint_id"]
+            assert not left.lost
             await graph.ainvoke(None, here.config)
             assert await left_at(graph, await graph.aget_state(thread)) is None
 
     asyncio.run(go())
 
 
+def test_a_step_of_a_course_that_was_left_is_refused() -> None:
+    """Its files lie aside, and in their places lie those of the course that was taken instead."""
+
+    async def go() -> None:
+        graph, thread = taking_turns(), {"configurable": {"thread_id": "1"}}
+        await graph.ainvoke(RunState(stage=1, revision=0), thread)
+        history = [one async for one in graph.aget_state_history(thread)]
+        early, late = (next(one for one in history if one.next == (COURSE[place],)) for place in (1, 2))
+        await graph.ainvoke(None, early.config)
+        left = await left_at(graph, late)
+        assert left is not None
+        assert left.at["configurable"]["checkpoint_id"] == early.config["configurable"]["checkpoint_id"]
+        assert left.lost
+        with pytest.raises(SettingsError, match="of a course that the thread has left"):
+            await leave_branch(None, graph, late)  # type: ignore[arg-type]  # refused before anything is touched
+
+    asyncio.run(go())
+
+
+OF_ROUND_0 = {"by": "self", "parsed": {"rationale": "the first"}}
 FILES = (
     "initial_config.json", "result.json", "report/index.html", "stages/000/decision.json", "stages/000/result.json",
-    "stages/001/proposals/0/approval.json", "stages/001/proposals/0/proposal.json",
-    "stages/001/proposals/1/proposal.json", "stages/001/config.json", "stages/001/decision.json",
+    "stages/001/proposals/0/approval.json", "stages/001/proposals/0/gates.json", "stages/001/proposal.json",
+    "stages/001/proposals/1/proposal.json", "stages/001/config.json", "stages/001/plan.json", "stages/001/budget.json",
+    "stages/001/dataset.json", "stages/001/dataset.jsonl", "stages/001/decision.json",
     "stages/001/result.json", "stages/001/attempt-1/spec.json", "stages/001/eval/anchor.eval.json",
     "stages/002/config.json",
 )  # fmt: skip
+LATER = {"result.json", "report", "stages/002", "stages/001/decision.json"}
+TRAINED = {f"stages/001/{name}" for name in ("eval", "result.json", "attempt-1")}
+DRAWN = {f"stages/001/{name}" for name in ("dataset.json", "dataset.jsonl")}
+SETTLED = {f"stages/001/{name}" for name in ("config.json", "plan.json")}
+ROUNDS = {f"stages/001/{name}" for name in ("proposals/0/approval.json", "proposals/1", "proposal.json")}
 
 
 @pytest.mark.parametrize(
     ("node", "gone"),
     [
         ("report", {"result.json", "report"}),
-        ("evaluate", {"result.json", "report", "stages/002", "stages/001/decision.json"}),
-        ("train", {"result.json", "report", "stages/002", *(f"stages/001/{name}" for name in ("decision.json", "eval",
-            "result.json", "attempt-1"))}),
-        ("approval", {"result.json", "report", "stages/002", *(f"stages/001/{name}" for name in ("decision.json",
-            "eval", "result.json", "attempt-1", "proposals/0/approval.json", "proposals/1"))}),
+        ("evaluate", LATER),
+        ("train", LATER | TRAINED),
+        ("dataset", LATER | TRAINED | DRAWN),
+        ("bursar", LATER | TRAINED | DRAWN | {"stages/001/budget.json"}),
+        ("settle", LATER | TRAINED | DRAWN | SETTLED | {"stages/001/budget.json"}),
+        ("approval", LATER | TRAINED | DRAWN | SETTLED | ROUNDS | {"stages/001/budget.json"}),
     ],
-)  # fmt: skip
+)
 def test_what_lies_beyond_is_set_aside_and_nothing_is_lost(tmp_path: Path, node: str, gone: set[str]) -> None:
+    """Whatever the run calls its roles: here another one fixes the stage's length."""
+    roles = load_roles()
+    course = course_of({("bursar" if name == "trainer" else name): role for name, role in roles.items()})
     found = RunDir(tmp_path)
+    found.write("stages/001/proposals/0/proposal.json", OF_ROUND_0)
     for name in FILES:
         found.path(name).parent.mkdir(parents=True, exist_ok=True)
-        found.path(name).write_text(name)
-    assert set(beyond(found, 1, 0, node)) == gone
-    moved = set_aside(found, 1, 0, node)
+        found.path(name).write_text(json.dumps(name))
+    assert set(beyond(found, course, 1, 0, node)) == gone
+    moved = set_aside(found, course, 1, 0, node)
     assert {name.removeprefix("branches/1/") for name in moved} == gone
     for name in FILES:
-        [place] = [place for place in (tmp_path, tmp_path / "branches/1") if (place / name).exists()]
-        assert (place / name).read_text() == name
-    assert all(name.startswith("branches/2/") for name in set_aside(found, 1, 0, "train"))
+        aside = f"branches/1/{name}"
+        assert found.read(aside if found.exists(aside) else name) == name
+    assert found.read("stages/001/proposal.json") == (
+        OF_ROUND_0["parsed"] if "stages/001/proposal.json" in gone else "stages/001/proposal.json"
+    ), "of the last round that is left"
+    assert all(name.startswith("branches/2/") for name in set_aside(found, course, 1, 0, "train"))
 
 
 @pytest.mark.parametrize("module", ["graph.studio", "graph.run", "graph.checkpoints"])

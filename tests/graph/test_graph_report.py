@@ -104,6 +104,7 @@ def summary() -> dict[str, Any]:
         "stages": [{**stage, "stage": 0}, stage],
         "open": None,
         "how": "done",
+        "why": "",
         "sessions": [],
         "spans": [],
         "tools": [
@@ -246,7 +247,6 @@ def test_roles_of_ones_own_are_told_in_their_order_with_seconds_and_calls() -> N
         ({"approved": True}, "approved it"),
         ({"approved": False}, "rejected it"),
         ({"approved": False, "edited": True}, "put another proposal in its place"),
-        ({"approved": False, "stopped_by_gate": True}, "approved it, but a gate had failed"),
     ],
 )
 def test_a_persons_word_stands_behind_the_critics(approval: dict[str, bool], told: str) -> None:

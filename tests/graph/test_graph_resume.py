@@ -19,7 +19,7 @@ from rich.console import Console
 
 from envsim.documents import DocumentError
 from graph import build, drive, layout, run, session, summary
-from graph.checkpoints import THREAD, DatabaseDamaged, move_aside, thread_id
+from graph.checkpoints import DatabaseDamaged, move_aside, thread_id
 from graph.exits import Exit
 from graph.prepare import prepare
 from graph.progress import Reporter
@@ -158,7 +158,8 @@ def test_a_second_damaged_database_overwrites_nothing(tmp_path: Path) -> None:
             thread_id(run_dir)
         run_dir.path(f"{layout.DATABASE}-wal").write_text(f"{text} wal")
         move_aside(run_dir)
-    assert thread_id(run_dir) == THREAD
+    assert thread_id(run_dir) == thread_id(RunDir(tmp_path / "x" / ".."))
+    assert thread_id(run_dir) != thread_id(RunDir(tmp_path / "other")), "one a run"
     assert run_dir.path("graph.sqlite.damaged-1").read_text() == "one"
     assert run_dir.path("graph.sqlite.damaged-2-wal").read_text() == "two wal"
 

@@ -83,7 +83,7 @@ def test_a_second_process_is_refused_while_the_first_lives_and_welcome_after_its
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         before = snapshot(root)
-        with pytest.raises(SettingsError, match=f'in use by another process.*"pid": {holder.pid}'):
+        with pytest.raises(SettingsError, match=f"in use by another process .a run, process {holder.pid}"):
             open_run(root, IDENTITY, resume=True).__enter__()
         assert snapshot(root) == before
     finally:
@@ -123,7 +123,7 @@ def test_a_foreign_lock_is_never_touched(tmp_path: Path, files: dict[str, str], 
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("lock", ["", '{"pid": 1, "host": "a"}'])
+@pytest.mark.parametrize("lock", ["", '{"pid": 1, "host": "a"}', '{"pid": 1, "host": "a", "what": "a run"}'])
 def test_a_run_that_was_killed_before_it_was_written_down_is_started(tmp_path: Path, lock: str) -> None:
     (tmp_path / "lock").write_text(lock)
     (tmp_path / ".run.yaml.4194305.tmp").write_text("settings: {se")

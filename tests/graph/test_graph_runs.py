@@ -16,6 +16,7 @@ from loops import finish, start
 
 from graph import runs
 from graph.exits import Exit
+from graph.lock import STUDIO
 from graph.rundir import RunDir
 from graph.runs_compare import paired
 from graph.runs_found import read_run, run_directories
@@ -125,7 +126,9 @@ def at_work(root: Path) -> Iterator[None]:
         ("failed", False, "failed"),
         (None, False, "crashed"),
         (None, True, "running"),
-        ("drained", True, "running"),
+        ("done", True, "done"),
+        ("waiting", True, "waiting"),
+        ("drained", True, "drained"),
     ],
 )
 def test_the_log_and_the_lock_tell_the_state(tmp_path: Path, how: str | None, held: bool, state: str) -> None:
@@ -136,6 +139,44 @@ def test_the_log_and_the_lock_tell_the_state(tmp_path: Path, how: str | None, he
     else:
         found = read_run(root)
         assert (found.state, found.why) == (state, "no luck" if how == "failed" else "")
+
+
+STUDIO_HOLDS = json.dumps({"pid": 7, "host": "here", "what": STUDIO})
+
+
+def test_a_server_that_has_a_run_open_does_not_work_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = make_run(tmp_path / "run", how="waiting")
+    (root / "lock").write_text(STUDIO_HOLDS)
+    with at_work(root):
+        assert runs.main(["show", str(root)]) == Exit.DONE
+        told = capsys.readouterr().out
+        assert "run: waiting" in told
+        assert "LangGraph Studio's server, process 7" in told
+        assert "answer in its thread" in told
+        assert "once that has ended, answer with" in told
+        assert "--approve (or --reject" in told
+        RunDir(root).append_event({"event": "session", "session": "t"})
+        assert read_run(root).state == "running", "a session that has begun and noted no end"
+    assert read_run(root).state == "waiting", "a session that was killed before it did anything changes nothing"
+
+
+def test_a_session_that_only_finds_the_question_again_says_that_the_run_waits(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "run", how="failed")
+    RunDir(root).append_event({"event": "session", "session": "t"})
+    RunDir(root).append_event({"event": "ended", "session": "t", "how": "waiting", "why": ""})
+    found = read_run(root)
+    assert (found.state, found.why) == ("waiting", "")
+    RunDir(root).append_event({"event": "node", "node": "approval", "stage": 1})
+    assert read_run(root).state == "crashed", "it was answered at its terminal, and killed then"
+
+
+@pytest.mark.parametrize(("lock", "state"), [("{}", "running"), (STUDIO_HOLDS, "new"), ("[torn", "running")])
+def test_a_lock_on_a_run_without_a_session(tmp_path: Path, lock: str, state: str) -> None:
+    root = make_run(tmp_path / "run")
+    (root / "events.jsonl").unlink()
+    (root / "lock").write_text(lock)
+    with at_work(root):
+        assert read_run(root).state == state
 
 
 def test_a_run_is_told_in_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

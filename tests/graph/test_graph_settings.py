@@ -95,6 +95,11 @@ def test_a_problem_of_the_whole_is_named_without_its_value(data: dict[str, str],
     assert explain(error.value, Whole, "initial_config").startswith(line)
 
 
+def test_a_profile_in_the_place_of_settings_is_called_one(profile: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{profile} is a profile, not a run's settings .*give it as 'profile'"):
+        load_settings(profile, {})
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read .*nowhere\.yaml"):
         load_settings(tmp_path / "nowhere.yaml", {})

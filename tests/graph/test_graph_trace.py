@@ -223,6 +223,46 @@ def test_events_tell_nodes_roles_and_tools() -> None:
     assert spans["train", "t"].parent == "t"
 
 
+def launched(time: float, session: str, stage: int, tokens: int) -> list[dict[str, Any]]:
+    """What a pass through a stage's training leaves in the log."""
+    return [
+        {"time": time, "event": "session", "session": session},
+        {"time": time, "event": "node", "node": "train", "stage": stage},
+        {"time": time + 1, "event": "tool", "name": "launch_stage", "seconds": 0.5, "tokens": tokens, "error": None},
+        {"time": time + 1, "event": "tool", "role": "scout", "name": "probe_policy", "seconds": 0.5, "tokens": 9},
+    ]
+
+
+def test_a_stage_that_is_passed_again_is_counted_once(tmp_path: Path) -> None:
+    """An empty form on a finished run leads through every node again, over the files that are there."""
+    log = [*launched(1, "s", 0, 500), *launched(3, "s", 1, 700), *launched(5, "t", 0, 500), *launched(7, "t", 1, 700)]
+    rows = where_time_went(timeline(RunDir(logged(tmp_path, log))).spans)
+    sums = {row["name"]: (row["calls"], row["tokens"]) for row in rows if row["kind"] == "tool"}
+    assert sums == {"launch_stage": (4, 1200), "probe_policy": (4, 36)}
+    other = [*log, *launched(9, "u", 1, 650)]
+    rows = where_time_went(timeline(RunDir(logged(tmp_path, other))).spans)
+    assert {row["name"]: row["tokens"] for row in rows}["launch_stage"] == 1850, "another course trained it anew"
+
+
+def test_a_traced_stage_that_is_read_again_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @tool
+    def launch_stage() -> str:
+        """Trains."""
+        return json.dumps({"generated_tokens": 500})
+
+    def train(_: RunState) -> RunState:
+        launch_stage.invoke({})
+        return RunState(stage=0)
+
+    for session in ("s", "t"):
+        run(traced(tmp_path / TRACE_FILE, train, session=session, content="outline"))
+    assert trace.main([str(logged(tmp_path, []))]) == Exit.DONE
+    told = [line for line in capsys.readouterr().out.splitlines() if "launch_stage" in line]
+    assert told[0].endswith("500 tokens")
+    assert told[1].endswith("read again")
+    assert " 500 " in told[2]
+
+
 ROLE_LOG: list[dict[str, Any]] = [
     {"time": 1.0, "event": "session", "session": "s"},
     {"time": 1.0, "event": "node", "node": "baseline", "stage": None},
