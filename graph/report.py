@@ -219,5 +219,9 @@ def _reach(comparisons: list[dict[str, Any]]) -> float:
     return charts.axis_end(ends)
 
 
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+def _figure(value: float | None, beside: float | None = None) -> str:
+    """A figure, with as many digits as tell it from the one that it stands beside."""
+    if value is None:
+        return "–"
+    differs = (n for n in range(3, 9) if beside in (None, value) or f"{value:.{n}g}" != f"{beside:.{n}g}")
+    return f"{value:.{next(differs, 9)}g}"

@@ -348,6 +348,14 @@ def test_replays_are_spread_over_cells_before_outcomes() -> None:
     assert len(spread(rows, ["3x3", "4x4"], 9)) == 3
 
 
+def test_a_gate_that_failed_by_little_does_not_look_as_if_it_had_passed() -> None:
+    data = summary()
+    [finding, *_] = data["stages"][1]["rounds"][0]["gates"]["findings"]
+    finding |= {"passed": False, "figure": 0.21998, "threshold": 0.22}
+    page = render(data, [])
+    assert '✗ 0.21998 <span class="limit">/ 0.22</span>' in page
+
+
 def test_every_answer_has_a_line() -> None:
     assert words.answer(None) == "no usable answer"
     assert "a.data_ratio set 1" in words.answer(summary()["stages"][0]["rounds"][0]["proposal"]["parsed"])
