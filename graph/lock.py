@@ -39,6 +39,13 @@ def named(handle: int) -> Holder:
         return Holder()
 
 
+def _take(handle: int, root: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SettingsError(f"run directory {root} is in use by another process ({named(handle).told()})") from error
+
+
 @contextmanager
 def locked(root: Path, what: str = A_RUN) -> Iterator[None]:
     """The run's lock, with what holds it. The kernel drops it with the process, so a kill never leaves a stale one.
@@ -50,12 +57,7 @@ def locked(root: Path, what: str = A_RUN) -> Iterator[None]:
     except OSError as error:
         raise SettingsError(f"cannot lock the run: {root / LOCK_FILE}: {error.strerror}; check --run-dir") from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingsError(
-                f"run directory {root} is in use by another process ({named(handle).told()})"
-            ) from error
+        _take(handle, root)
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "what": what}).encode(), 0)
         yield
@@ -76,12 +78,7 @@ def holding(root: Path) -> Iterator[None]:
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; cannot tell whether the run is at work") from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingsError(
-                f"run directory {root} is in use by another process ({named(handle).told()})"
-            ) from error
+        _take(handle, root)
         yield
     finally:
         os.close(handle)

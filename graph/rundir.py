@@ -20,8 +20,7 @@ import yaml
 
 from envsim.documents import DocumentError, parse_json, read_yaml
 from graph.layout import DATABASE
-from graph.lock import LOCK_FILE as LOCK_FILE  # noqa: PLC0414  a study's lock has the same name
-from graph.lock import locked
+from graph.lock import LOCK_FILE, locked
 from graph.settings import SettingsError, differences
 from trainer.files import remove_stale, write_atomic
 from trainer.spec import canonical_hash

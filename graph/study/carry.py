@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 
 from graph.exits import Exit
-from graph.rundir import LOCK_FILE, RUN_FILE, stored_identity
+from graph.lock import LOCK_FILE
+from graph.rundir import RUN_FILE, stored_identity
 from graph.settings import RunSettings, SettingsError, differences
 from graph.study.observe import UnfinishedRun, finished, observe
 from graph.study.plan import Loaded
