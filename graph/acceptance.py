@@ -66,11 +66,11 @@ def compare(
             f"{len(before)} answers before and {len(after)} after do not pair one to one; "
             "compare two evaluations of the same set with as many answers to a task"
         )
-    old, new = _scores(before), _scores(after)
+    old, new = task_scores(before), task_scores(after)
     ids = sorted(old)
     cells = [old[name].cell for name in ids]
 
-    def change(what: Callable[[Score], float]) -> PairedChange:
+    def change(what: Callable[[TaskScore], float]) -> PairedChange:
         values = [what(old[i]) for i in ids], [what(new[i]) for i in ids]
         return paired_bootstrap(*values, cells, seed=seed, resamples=settings.resamples)
 
@@ -81,7 +81,7 @@ def compare(
     )
 
 
-class Score(NamedTuple):
+class TaskScore(NamedTuple):
     """Of one task the shares of its answers that are valid and optimal."""
 
     cell: str
@@ -89,12 +89,15 @@ class Score(NamedTuple):
     optimal: float
 
 
-def _scores(rows: Sequence[Rollout]) -> dict[str, Score]:
+def task_scores(rows: Sequence[Rollout]) -> dict[str, TaskScore]:
+    """The score of each task by its id."""
     takes: dict[str, list[Rollout]] = {}
     for row in rows:
         takes.setdefault(row.id, []).append(row)
     return {
-        name: Score(own[0].cell, sum(row.valid for row in own) / len(own), sum(row.optimal for row in own) / len(own))
+        name: TaskScore(
+            own[0].cell, sum(row.valid for row in own) / len(own), sum(row.optimal for row in own) / len(own)
+        )
         for name, own in takes.items()
     }
 
@@ -132,7 +135,9 @@ def _rolled_back(reason: str, champion: Pointer) -> Judgement:
     return Judgement(accepted=False, reason=reason, current=champion, champion=champion)
 
 
-def _cells(old: Mapping[str, Score], new: Mapping[str, Score], ids: Sequence[str], alpha: float) -> list[CellChange]:
+def _cells(
+    old: Mapping[str, TaskScore], new: Mapping[str, TaskScore], ids: Sequence[str], alpha: float
+) -> list[CellChange]:
     groups: dict[str, list[str]] = {}
     for name in ids:
         groups.setdefault(old[name].cell, []).append(name)

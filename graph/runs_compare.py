@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from graph import layout
-from graph.acceptance import compare
+from graph.acceptance import compare, task_scores
 from graph.rundir import RunDir, stored_identity
 from graph.runs_found import Found, read_run
 from graph.settings import AcceptanceSettings, Frozen, SettingsError, differences
@@ -131,10 +131,10 @@ def header(path: Path) -> dict[str, Any]:
 def paired(name: str, first: list[Rollout], second: list[Rollout]) -> SetPair:
     """Both evaluations of the same instances, over all and by cell."""
     whole = compare(first, second, AcceptanceSettings(), seed=SEED)
-    later = {row.id: row for row in second}
+    before, after = task_scores(first), task_scores(second)
     cells = []
     for cell in whole.cells:
-        pairs = [(float(row.valid), float(later[row.id].valid)) for row in first if row.cell == cell.cell]
+        pairs = [(score.valid, after[name].valid) for name, score in before.items() if score.cell == cell.cell]
         old, new = zip(*pairs, strict=True)
         cells.append(
             CellPair(

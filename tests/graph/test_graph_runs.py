@@ -242,6 +242,18 @@ def test_a_comparison_with_oneself_is_nothing() -> None:
     assert pair.a == pair.b == 0.35
 
 
+def test_sampled_answers_are_compared_task_by_task() -> None:
+    rows = [Rollout.model_validate_json(line) for line in rollouts(dict.fromkeys(CELLS, 7)).splitlines()[1:]]
+    never = [row.model_copy(update={"sample": take, "valid": False}) for row in rows for take in (0, 1)]
+    once = [row.model_copy(update={"sample": take, "valid": row.valid and not take}) for row in rows for take in (0, 1)]
+    pair = paired("anchor", never, once)
+    assert (pair.a, pair.b) == (0, 0.175)
+    for cell in pair.cells:
+        assert (cell.n, cell.only_a, cell.only_b) == (20, 0, 7)
+        assert cell.difference.delta == pytest.approx(0.175)
+        assert cell.difference.n == 20
+
+
 def files(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
