@@ -109,7 +109,8 @@ def estimate(planned: Planned, sizes: dict[str, int]) -> dict[str, int]:
     sealed = sum(2 * n for name, n in sizes.items() if name not in ("anchor", "validation"))
     return {
         "training": stages * profile.grpo.steps * profile.grpo.batch,
-        "evaluation": (stages + 1) * (sizes["anchor"] + sizes["validation"]) + sealed,
+        "evaluation": (stages + 1) * (sizes["anchor"] * (settings.acceptance.samples or 1) + sizes["validation"])
+        + sealed,
         "probes": settings.stages * profile.probe.tasks * profile.probe.samples + stages * candidate_answers(profile),
         "roles": settings.stages * len(planned.roles),
     }

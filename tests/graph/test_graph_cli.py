@@ -155,6 +155,19 @@ def test_a_dry_run_writes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
 
 
+def test_a_dry_run_counts_what_acceptance_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], base: dict[str, object]
+) -> None:
+    counts = []
+    for samples in (0, 3):
+        settings = settings_file(tmp_path, **{**base, "stages": 2, "acceptance": {"samples": samples}})
+        assert run.main(["--config", str(settings), "--dry-run"]) == Exit.DONE
+        [line] = [line for line in capsys.readouterr().out.splitlines() if "answers: evaluation" in line]
+        counts.append(int("".join(filter(str.isdigit, line))))
+    # Start and three stages, each with two more answers to each of 24 anchor tasks.
+    assert counts[1] - counts[0] == 4 * 24 * 2
+
+
 def test_a_dry_run_tells_the_roles_in_their_order_and_what_they_call_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: dict[str, object]
 ) -> None:
