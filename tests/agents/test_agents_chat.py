@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from agents_fakes import ScriptedPolicy
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
+from listening import answering
 
 from agents.chat import CheckpointChatModel, chat_model, to_messages, tool_model
 from agents.designers import get_designer
@@ -153,36 +151,6 @@ def test_tools_behind_a_url_are_called_the_servers_own_way() -> None:
     assert isinstance(tool_model("base", {"base": ScriptedPolicy(["x"])}), CheckpointChatModel)
 
 
-@contextmanager
-def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """One that answers ``{}`` to everything: its URL, and the requests that it got."""
-    requests: list[dict[str, Any]] = []
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            choice = {"index": 0, "message": {"role": "assistant", "content": "{}"}, "finish_reason": "stop"}
-            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-            body = json.dumps({"choices": [choice], "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=listening.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.server_port}/v1", requests
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
-
-
 @pytest.mark.parametrize(
     ("given", "sent", "left_out"),
     [
@@ -193,7 +161,7 @@ def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 )
 def test_a_schema_goes_to_a_url_as_the_file_says(given: dict[str, Any], sent: str, left_out: str) -> None:
     schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-    with server() as (url, requests):
+    with answering("{}") as (url, requests):
         model = chat_model(ExternalModel(base_url=url, name="judge", **given), {})
         assert model.bind(response_schema=schema).invoke("?").text == "{}"
         designer = get_designer({"name": "external", "base_url": url, "model": "judge", **given})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import role_sets
 import yaml
+from listening import answering
 from loops import LOOSE
 from role_sets import HISTORIAN, with_historian, write_role
 
@@ -105,36 +104,8 @@ APPROVAL = {"reason": "as the evidence says", "verdict": "approve", "conditions"
 @pytest.fixture
 def judge() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server that approves whatever it is asked about: its URL, and the requests that it got."""
-    requests: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            message = {"role": "assistant", "content": json.dumps(APPROVAL)}
-            body = json.dumps(
-                {
-                    "id": "1",
-                    "object": "chat.completion",
-                    "created": 0,
-                    "model": "judge",
-                    "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                    "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12},
-                }
-            ).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing on the terminal."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", requests
-    server.shutdown()
-    server.server_close()
+    with answering(json.dumps(APPROVAL), read=7, wrote=5) as found:
+        yield found
 
 
 def test_another_critic_an_approval_a_role_that_is_off_and_roles_that_are_code(

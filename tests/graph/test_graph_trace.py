@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
+from listening import Quiet, listening
 from loops import finish, kill, start, until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -347,7 +346,7 @@ def listener() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
     """A server that keeps what is posted to it: its address, and (path, body) of every request."""
     kept: list[tuple[str, bytes]] = []
 
-    class Keeps(BaseHTTPRequestHandler):
+    class Keeps(Quiet):
         def do_POST(self) -> None:
             kept.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
             self._thanks()
@@ -360,18 +359,8 @@ def listener() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             self.end_headers()
             self.wfile.write(b"{}")
 
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Keeps)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", kept
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Keeps) as address:
+        yield address, kept
 
 
 @pytest.mark.loop
