@@ -20,7 +20,7 @@ class G2Settings(Frozen):
     max_success: float = Field(0.80, ge=0, le=1)
     standard_errors: float = Field(1.0, ge=0)
     """Where the current configuration is itself below the band, a proposal may be as weak as it, and this many standard
-    errors of its probe below."""
+    errors of its probe below. Where its success is above the band, a proposal's must be so many below it."""
     group: int | None = Field(None, ge=2)
     """G of training; None = the probe's own number of samples, of which success is estimated."""
 
@@ -41,13 +41,18 @@ def check(context: GateContext, settings: G2Settings) -> GateFinding:
     if bound_by_current:
         least = min(least, mean(own) - settings.standard_errors * standard_error(own))
         lowest = min(lowest, mean(own_success) - settings.standard_errors * standard_error(own_success))
-    shares, successes = percents(figure, least=least), percents(success, least=lowest, most=settings.max_success)
+    highest = max(settings.max_success, mean(own_success) - settings.standard_errors * standard_error(own_success))
+    shares, successes = percents(figure, least=least), percents(success, least=lowest, most=highest)
     if bound_by_current:
         note = (
             f"; the current configuration has {shares(mean(own))} and {successes(mean(own_success))}, "
             "so being no worse within a standard error is enough"
         )
-    passed = figure >= least and lowest <= success <= settings.max_success
+    if highest > settings.max_success:
+        note += (
+            f"; the current mean success is {successes(mean(own_success))}, so being a standard error lower is enough"
+        )
+    passed = figure >= least and lowest <= success <= highest
     weak = [
         cell
         for cell, tasks in context.by_cell().items()
@@ -61,7 +66,7 @@ def check(context: GateContext, settings: G2Settings) -> GateFinding:
         reason=(
             f"{shares(figure)} of the groups would teach (at least {shares(least)}); "
             f"mean success {successes(success)} "
-            f"(between {successes(lowest)} and {successes(settings.max_success)}){note}"
+            f"(between {successes(lowest)} and {successes(highest)}){note}"
         ),
         cells=[] if passed else weak,
     )

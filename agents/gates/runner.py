@@ -70,7 +70,7 @@ def run_gates(context: GateContext, settings: GateSettings | None = None) -> Gat
 
 NOT_ENFORCED = "would have failed: "
 """How the reason of a finding begins that gates which are off let pass."""
-RELATIVE = frozenset({"G2", "G4", "G5"})
+RELATIVE = frozenset({"G2", "G3", "G4", "G5"})
 """Gates that judge a proposal against the current configuration's own probe, if there is one."""
 
 

@@ -258,6 +258,23 @@ def test_beside_a_hopeless_configuration_no_worse_is_enough() -> None:
         assert not finding(synthetic(worse, current_probe=current), gate).passed
 
 
+def test_beside_a_mastered_configuration_clearly_less_mastered_is_enough() -> None:
+    """Current: 75 % mastered, mean success 88 %. Within a standard error (11 and 6 points) of it is no gain."""
+    current = synthetic([8, 8, 8, 4] * 4).probe
+    better, slightly, same = [8, 4] * 8, [8] * 11 + [4] * 5, [8, 8, 8, 4] * 4
+    for gate, bound in (("G3", 0.75 - 0.1083), ("G2", None)):
+        assert finding(synthetic(better, current_probe=current), gate).passed
+        for successes in (slightly, same):
+            found = finding(synthetic(successes, current_probe=current), gate)
+            assert not found.passed
+            assert "current" in found.reason
+            assert bound is None or found.threshold == pytest.approx(bound, abs=1e-3)
+    assert not finding(synthetic(better), "G3").passed
+    no_more_than_the_bound = synthetic([8, 4, 4, 4] * 4).probe
+    assert finding(synthetic([8, 4, 4, 4] * 4, current_probe=no_more_than_the_bound), "G3").passed
+    assert not finding(synthetic([8, 8, 4, 4] * 4, current_probe=no_more_than_the_bound), "G3").passed
+
+
 def measured(**changes: Any) -> Measurement:
     return INITIAL.model_copy(update=changes)
 
