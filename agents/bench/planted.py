@@ -8,14 +8,16 @@ rule had to answer counts as wrong.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel
+from rich.console import Console
+from rich.progress import track
 
 from agents import teacher
 from agents.checks import semantic_checks
@@ -28,6 +30,7 @@ from agents.schemas import Critique, Diagnosis, Evidence, Proposal
 from agents.structured import RoleAnswer, ask, output_schema
 from envsim.api import Environment, Style
 
+Item = TypeVar("Item")
 UNSEEN = 0xB0A7
 """Marks the bench's random stream."""
 
@@ -107,8 +110,9 @@ def draw_cases(environment: Environment, n: int, seed: int) -> Cases:
     """n policies for analyst and designer, and n proposals for the critic, good and bad in turn."""
     world = World.of(environment, held_out=True)
     rng = np.random.default_rng(np.random.SeedSequence([seed, UNSEEN]))
-    planted = [balanced(world, rng, number) for number in range(n)]
-    return Cases(world, planted, [draw_judgement(world, rng, good=number % 2 == 0) for number in range(n)])
+    planted = [balanced(world, rng, number) for number in _told(range(n), "weak policies")]
+    proposals = _told(range(n), "proposals, good and bad")
+    return Cases(world, planted, [draw_judgement(world, rng, good=number % 2 == 0) for number in proposals])
 
 
 def balanced(world: World, rng: np.random.Generator, number: int) -> Planted:
@@ -135,7 +139,7 @@ def bench_planted(player: Player, cases: Cases) -> dict[str, Any]:
 def analyst(player: Player, cases: Cases) -> dict[str, Any]:
     """``cause``: the planted cause is named; ``standings``: every cell's standing is right."""
     tally = Tally()
-    for one in cases.planted:
+    for one in _told(cases.planted, "analyst"):
         answer = player.ask(tally, "failure_analyst", {"evidence": one.evidence}, partial(getattr, one, "diagnosis"))
         own = answer.parsed if isinstance(answer.parsed, Diagnosis) and not answer.fallback else None
         tally.note("cause", own is not None and own.dominant_fault in one.policy.weakness.outcomes)
@@ -150,7 +154,7 @@ def designer(player: Player, cases: Cases) -> dict[str, Any]:
     """
     tally, world = Tally(), cases.world
     knobs = world.environment.knobs(world.config)
-    for number, one in enumerate(cases.planted):
+    for number, one in enumerate(_told(cases.planted, "designer")):
         inputs: dict[str, Any] = {
             "evidence": one.evidence,
             "diagnosis": one.diagnosis,
@@ -172,6 +176,11 @@ def designer(player: Player, cases: Cases) -> dict[str, Any]:
     return tally.summary()
 
 
+def _told(items: Sequence[Item], what: str) -> Iterable[Item]:
+    """The items, with a bar of how far they are beside what the command prints."""
+    return track(items, what, console=Console(stderr=True))
+
+
 def raises(proposal: Proposal, path: str, knobs: Any) -> bool:
     """Whether the proposal raises a knob."""
     for change in proposal.changes:
@@ -185,7 +194,7 @@ def critic(player: Player, cases: Cases) -> dict[str, Any]:
     gates or verdict stop, as the loop does; ``recall: NAME`` by kind."""
     tally = Tally()
     hits = flagged = bad = 0
-    for one in cases.judgements:
+    for one in _told(cases.judgements, "critic"):
         evidence = one.planted.evidence
         inputs = {"evidence": evidence, "proposal": one.proposal, "gate_report": one.report}
 
