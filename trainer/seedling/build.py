@@ -32,9 +32,6 @@ def build(
     """
     torch.set_num_threads(recipe.threads)
     plans, roles = plan_rows(environment, recipe), read_episodes(episodes)
-    if not roles:
-        msg = f"{episodes} holds no role episode; write some with python -m agents.episodes"
-        raise ValueError(msg)
     shown = itertools.chain(plans[: recipe.tokenizer_texts // 3], roles[: recipe.tokenizer_texts])
     texts = [text for row in shown for text in (*(m["content"] for m in row["messages"]), row["answer"])]
     tokenizer = build_tokenizer(texts, merges=recipe.merges, context=CONTEXT)

@@ -16,7 +16,7 @@ from typing import Any
 
 from envsim import registry
 from envsim.api import Environment
-from trainer.checkpoint import resolve
+from trainer.checkpoint import ROLES, resolve
 from trainer.policy import Policy, TransformersPolicy
 
 SMALLEST = {2: 3, 3: 3, 4: 4, 5: 5}
@@ -50,7 +50,8 @@ def render(
     roles: Mapping[str, Any],
     sweep: Mapping[str, Any],
 ) -> str:
-    """The card as Markdown. ``facts`` are those of ``recipe.json`` with ``sha256`` and instances a cell ``n``."""
+    """The card as Markdown. ``facts`` are those of ``recipe.json`` with ``sha256``, instances a cell ``n`` and those of
+    the adapter's ``recipe.json`` as ``adapter``."""
     cells = list(table[2])
     lines = [
         "# Seedling",
@@ -63,14 +64,22 @@ def render(
         f"- shown: {facts['plan_rows']:,} plans (training split only), {facts['role_rows']:,} role episodes;"
         f" {facts['minutes']:.1f} minutes of training on one core of the machine that built it",
         f"- last losses: plans {facts['plan_loss']:.3f}, roles {facts['role_loss']:.3f} (nats a token)",
+        f"- then the roles, by an adapter of rank {facts['adapter']['recipe']['rank']} on all linear layers"
+        f" ({facts['adapter']['parameters']:,} numbers): {facts['adapter']['role_rows']:,} role episodes beside"
+        f" {facts['adapter']['plan_rows']:,} plans, {facts['adapter']['minutes']:.1f} minutes; last losses"
+        f" {facts['adapter']['role_loss']:.3f} and {facts['adapter']['plan_loss']:.3f}",
         "",
         "Built by",
         "```bash",
-        "python -m agents.episodes --n 60000 --seed 0 --out episodes.jsonl",
+        "python -m agents.episodes --n 60000 --seed 0 --planted 0 --out episodes.jsonl",
         "python -m trainer.seedling --episodes episodes.jsonl --out trainer/assets/seedling",
+        "python -m agents.episodes --n 12000 --seed 1 --out roles.jsonl",
+        "python -m trainer.seedling.adapter --episodes roles.jsonl --out trainer/assets/seedling/roles",
         "```",
-        "with the recipe of `trainer/seedling/recipe.py`. The same seed gives the same bytes on the same machine;",
-        "another CPU rounds otherwise.",
+        "with the recipes of `trainer/seedling/recipe.py`. The same seed gives the same bytes on the same machine;",
+        "another CPU rounds otherwise. When the first two lines were run, the rule that the roles learn",
+        "(`agents/teacher.py`) was another; the adapter teaches the present one. `trainer.adapters` merges it into the",
+        "weights in `~/.cache/envwright` when the seedling is first used, with the same bytes everywhere.",
         "",
         f"## Valid plans (%, greedy, {facts['n']} instances a cell)",
         "`python -m trainer.seedling.card` measures this table on fresh instances of the validation split.",
@@ -130,7 +139,8 @@ def main(argv: list[str] | None = None) -> int:
     table = validity(TransformersPolicy(ref, threads=2), registry.get("lake"), args.n, args.seed)
     facts = json.loads((Path(ref.path) / "recipe.json").read_text(encoding="utf-8"))
     roles, sweep = (json.loads(path.read_text(encoding="utf-8")) for path in (args.roles, args.sweep))
-    facts |= {"sha256": ref.sha256, "n": args.n}
+    adapter = json.loads((ROLES / "recipe.json").read_text(encoding="utf-8"))
+    facts |= {"sha256": ref.sha256, "n": args.n, "adapter": adapter}
     args.out.write_text(render(facts, table, roles, sweep), encoding="utf-8")
     return 0
 

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from envsim.api import Environment
-from trainer.seedling.recipe import PlanMix, Recipe
+from trainer.seedling.recipe import PlanMix, Teaching
 
 IGNORED = -100
 
@@ -24,7 +24,7 @@ PORTION = 240
 """Instances asked for at once. Within one call they are distinct, and the smallest maps have few distinct instances."""
 
 
-def plan_rows(environment: Environment, recipe: Recipe) -> list[dict[str, Any]]:
+def plan_rows(environment: Environment, recipe: Teaching) -> list[dict[str, Any]]:
     """Rows ``{"messages", "answer"}`` with a demonstrator's plan each, shuffled."""
     rows = []
     for index, mix in enumerate(recipe.plans):
@@ -55,8 +55,13 @@ def _config(environment: Environment, mix: PlanMix, hole_ratio: float, wait_rati
 
 
 def read_episodes(path: Path) -> list[dict[str, Any]]:
+    """Raises ValueError if the file holds none."""
     with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        rows = [json.loads(line) for line in file]
+    if not rows:
+        msg = f"{path} holds no role episode; write some with python -m agents.episodes"
+        raise ValueError(msg)
+    return rows
 
 
 class Encoded:

@@ -1,6 +1,7 @@
 """Supervised warm start: a plain loop over plan batches and role batches side by side.
 
-Muon moves the matrices and AdamW the rest: at this size the same steps then teach several times as much.
+Where the recipe says so Muon moves the matrices and AdamW the rest: at this size the same steps then teach several
+times as much.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from transformers import Qwen3ForCausalLM, get_cosine_schedule_with_warmup
 
 from trainer.seedling.data import IGNORED, Encoded
-from trainer.seedling.recipe import Recipe
+from trainer.seedling.recipe import Teaching
 
 
 def answer_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -25,23 +26,24 @@ def answer_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> torc
     return torch.nn.functional.cross_entropy(logits.float(), targets[kept])
 
 
-def _optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    parameters = dict(model.named_parameters())
-    inner = [p for name, p in parameters.items() if p.ndim == 2 and "embed" not in name]
-    outer = [p for name, p in parameters.items() if p.ndim != 2 or "embed" in name]
-    return [
-        torch.optim.Muon(inner, lr=recipe.matrix_learning_rate, weight_decay=recipe.weight_decay),
-        torch.optim.AdamW(
-            outer, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
-        ),
-    ]
+def _optimizers(model: Qwen3ForCausalLM, recipe: Teaching) -> list[torch.optim.Optimizer]:
+    moving = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    by_muon = recipe.matrix_learning_rate is not None
+    inner = [p for name, p in moving.items() if by_muon and p.ndim == 2 and "embed" not in name]
+    outer = [p for name, p in moving.items() if not by_muon or p.ndim != 2 or "embed" in name]
+    adamw = torch.optim.AdamW(
+        outer, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
+    )
+    if recipe.matrix_learning_rate is None:
+        return [adamw]
+    return [torch.optim.Muon(inner, lr=recipe.matrix_learning_rate, weight_decay=recipe.weight_decay), adamw]
 
 
 def warm_start(
     model: Qwen3ForCausalLM,
     plans: Encoded,
     roles: Encoded,
-    recipe: Recipe,
+    recipe: Teaching,
     log: Callable[[dict[str, float]], None],
 ) -> dict[str, float]:
     """Train in place; returns the last losses and the minutes it took.
