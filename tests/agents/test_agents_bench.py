@@ -20,7 +20,7 @@ from agents.chat import CheckpointChatModel
 from agents.episodes import answer_text, draw_episode
 from agents.render import render_messages
 from agents.roles import load_roles
-from agents.schemas import Critique
+from agents.schemas import Change, Critique
 from agents.structured import output_schema
 from envsim import registry
 from envsim.api import Message
@@ -154,7 +154,7 @@ def test_the_checkpoints_of_a_run_are_asked_as_the_run_asks_them(
 
 
 class Truthful:
-    """Answers every planted prompt by the rule, or by its opposite; keeps what it was asked."""
+    """Answers every planted prompt by what is true, or by its opposite."""
 
     def __init__(self, cases: Cases, *, right: bool) -> None:
         self.texts: dict[str, str] = {}
@@ -166,9 +166,11 @@ class Truthful:
             self.texts[json.dumps(render_messages(roles["failure_analyst"], "compact", inputs))] = answer_text(said)
             inputs |= {"diagnosis": diagnosis, "gate_report": None, "conditions": []}
             proposal = teacher.propose(one.evidence, diagnosis, knobs, None, [])
+            others = [change for change in proposal.changes if change.path != one.wanted]
+            right_one = proposal.model_copy(update={"changes": [*others, Change(path=one.wanted, op="up")]})
             none = proposal.model_copy(update={"changes": []})
             prompt = json.dumps(render_messages(roles["config_designer"], "compact", inputs))
-            self.texts[prompt] = answer_text(proposal if right else none)
+            self.texts[prompt] = answer_text(right_one if right else none)
         for case in cases.judgements:
             seen = {"evidence": case.planted.evidence, "proposal": case.proposal, "gate_report": case.report}
             verdict = "approve" if (case.kind == "good") is right else "reject"

@@ -93,7 +93,7 @@ def test_the_teacher_moves_data_to_what_can_be_learnt() -> None:
 @pytest.mark.parametrize(
     ("successes", "edge"),
     [
-        ({"3x3": 90, "4x4": 50, "5x5": 10, "6x6": 0}, "5x5"),
+        ({"3x3": 90, "4x4": 50, "5x5": 15, "6x6": 10}, "5x5"),
         ({"3x3": 0, "4x4": 0, "5x5": 0, "6x6": 0}, "3x3"),
         ({"3x3": 100, "4x4": 100, "5x5": 0, "6x6": 0}, "5x5"),
         ({"3x3": 100, "4x4": 100, "5x5": 100, "6x6": 90}, "6x6"),
@@ -148,12 +148,18 @@ def test_a_planted_weakness_rules_among_the_failures_of_its_policy(weakness: Wea
 def test_the_truth_of_planted_evidence_is_what_the_teacher_reads() -> None:
     rng = np.random.default_rng(5)
     knobs = LAKE.knobs(world().config)
+    rares = set()
     for _ in range(10):
         planted = draw_planted(world(), rng)
         proposal = teacher.propose(planted.evidence, planted.diagnosis, knobs, None, [])
-        assert {change.path: change.op for change in proposal.changes}[planted.wanted] == "up"
         mark = next(cell for cell in planted.evidence.cells if cell.cell == planted.mark)
         assert mark.top_fault in planted.policy.weakness.outcomes
+        # Where most groups would teach little, the rule leaves the share as it is.
+        rare = planted.policy.weakness.knob is None and teacher.percent5(mark.valid) < teacher.FERTILE
+        op = {change.path: change.op for change in proposal.changes}[planted.wanted]
+        assert op == ("keep" if rare else "up")
+        rares.add(rare)
+    assert rares == {True, False}
 
 
 def test_good_proposals_pass_the_gates_and_bad_ones_are_bad() -> None:
