@@ -92,6 +92,7 @@ def plan(settings: RunSettings) -> Planned:
     if settings.reward is not None:
         profile = profile.model_copy(update={"reward": settings.reward})
     check_set_sizes(profile, environment)
+    check_rehearsal(profile)
     check_keys(roles)
     check_initial_config(settings, environment)
     check_tool_calls(settings, profile, environment, roles)
@@ -128,6 +129,15 @@ def check_set_sizes(profile: Profile, environment: Environment) -> None:
                 f"profile {profile.name}: evaluation.{name} = {n}, expected at least {len(cells)}, one for each of "
                 f"{', '.join(cells)}, or 0 for the whole set"
             )
+
+
+def check_rehearsal(profile: Profile) -> None:
+    """Role episodes are the seedling's tables; what a role is asked in prose nobody has the right words for."""
+    if profile.role_rehearsal is not None and profile.style != "compact":
+        raise SettingsError(
+            f"profile {profile.name}: role_rehearsal with style {profile.style}, expected style compact, the only one "
+            "that agents.episodes writes; leave role_rehearsal out"
+        )
 
 
 def check_keys(roles: Mapping[str, RoleSpec]) -> None:
