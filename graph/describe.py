@@ -14,7 +14,7 @@ from agents.rolespec import ExternalModel, RoleSpec
 from graph.prepare import Planned, starting_model
 from trainer.profile import Profile, prompts_needed
 from trainer.selection import candidates_needed
-from trainer.training_settings import GrpoSettings
+from trainer.training_settings import GrpoSettings, RehearsalSettings
 
 
 def describe(planned: Planned, console: Console) -> None:
@@ -46,6 +46,8 @@ def describe(planned: Planned, console: Console) -> None:
     if profile.selection is not None:
         n = candidates_needed(prompts_needed(grpo), profile.selection)
         table.add_row("choose a stage's tasks", f"from {n} candidates x {profile.selection.samples} answers")
+    if profile.role_rehearsal is not None:
+        table.add_row("rehearse roles", rehearsal_line(profile.role_rehearsal))
     table.add_row("revisions a stage", f"at most {settings.max_revisions}")
     if settings.token_budget is not None:
         table.add_row("budget", f"{settings.token_budget:,} generated tokens; the run ends when they are spent")
@@ -99,6 +101,14 @@ def loss_line(grpo: GrpoSettings) -> str:
     return (
         f"{grpo.loss_type} by {grpo.importance_sampling_level}, rewards scaled by {grpo.scale_rewards}, clipped at "
         f"-{low:g} and +{high:g}, learning rate {grpo.learning_rate:g}"
+    )
+
+
+def rehearsal_line(rehearsal: RehearsalSettings) -> str:
+    """How stages rehearse the roles; nothing is generated for it."""
+    return (
+        f"{rehearsal.batch} of {rehearsal.episodes:,} episodes every {rehearsal.every} steps, "
+        f"weight {rehearsal.weight:g}"
     )
 
 

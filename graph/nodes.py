@@ -22,6 +22,7 @@ from graph.fork import forked_state
 from graph.inputs import written_by
 from graph.prepare import initial_config
 from graph.progress import Stopped
+from graph.rehearsal import role_episodes
 from graph.report import write_report
 from graph.spending import affordable_steps
 from graph.state import PERSON, STATE_VERSION, Pointer, RunState
@@ -293,6 +294,7 @@ def spec_of(work: Work, stage: int, current: Pointer, steps: int, learning_rate_
         dataset=DataRef(path=str(path), sha256=made["sha256"], n=made["n"]),
         steps=steps,
         learning_rate_scale=learning_rate_scale,
+        episodes=role_episodes(work),
     )
 
 
@@ -328,5 +330,6 @@ def training_line(result: StageResult) -> str:
         f"trained {result.steps} steps: reward {result.reward_first:.2f} -> {result.reward_last:.2f}, "
         f"{100 * result.zero_variance_share:.0f} % without signal, weights moved by {result.weight_change:.2f}"
         + "".join(worth)
+        + ("" if result.rehearsed is None else f"; {result.rehearsed}")
         + ("" if result.tripped is None else f"; stopped early, {result.tripped}")
     )

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agents.designers import check_designer, designer_hash, designer_title
+from agents.episodes import episodes
 from agents.role_checks import constant_call_errors
 from agents.roles import RoleError, load_roles, roles_hash
 from agents.rolespec import ExternalModel, RoleSpec
@@ -26,7 +27,7 @@ from trainer.spec import ModelRef
 from trainer.tracking import check_trackers
 
 TRIED = 32
-"""Instances generated from a person's initial configuration to see that it can be had."""
+"""Instances generated from a person's initial configuration, and role episodes, to see that they can be had."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def plan(settings: RunSettings) -> Planned:
     if settings.reward is not None:
         profile = profile.model_copy(update={"reward": settings.reward})
     check_set_sizes(profile, environment)
+    check_rehearsal(profile, environment)
     check_keys(roles)
     check_initial_config(settings, environment)
     check_tool_calls(settings, profile, environment, roles)
@@ -128,6 +130,25 @@ def check_set_sizes(profile: Profile, environment: Environment) -> None:
                 f"profile {profile.name}: evaluation.{name} = {n}, expected at least {len(cells)}, one for each of "
                 f"{', '.join(cells)}, or 0 for the whole set"
             )
+
+
+def check_rehearsal(profile: Profile, environment: Environment) -> None:
+    """Role episodes are the seedling's tables: nobody has the right words for prose, and they name a lake's knobs."""
+    if profile.role_rehearsal is None:
+        return
+    if profile.style != "compact":
+        raise SettingsError(
+            f"profile {profile.name}: role_rehearsal with style {profile.style}, expected style compact, the only one "
+            "that agents.episodes writes; leave role_rehearsal out"
+        )
+    try:
+        for _ in episodes(environment, TRIED, 0, 0.0):
+            pass
+    except ValueError as error:
+        raise SettingsError(
+            f"profile {profile.name}: role_rehearsal, and the compact prompts do not fit the environment "
+            f"{environment.name!r}: {error}; leave role_rehearsal out"
+        ) from error
 
 
 def check_keys(roles: Mapping[str, RoleSpec]) -> None:

@@ -57,6 +57,11 @@ def check_spec(spec: AnySpec) -> None:
         why = unworkable(spec.ranks, grpo, device=spec.device, rollouts=spec.rollouts.kind, lora=lora)
         if why is not None:
             raise StageInputError(why)
+    if spec.role_rehearsal is not None and spec.role_rehearsal.every > grpo.steps:
+        raise StageInputError(
+            f"role_rehearsal.every {spec.role_rehearsal.every} exceeds grpo.steps {grpo.steps}: the stage would "
+            "rehearse nothing"
+        )
     needed = grpo.steps * grpo.batch // grpo.group
     if spec.dataset.n < needed:
         raise StageInputError(

@@ -34,18 +34,8 @@ def read_dataset(environment: Environment, reference: DataRef) -> list[Instance]
     Raises:
         DatasetError: the file is missing, has other bytes or another count, or a line is no instance.
     """
-    path = Path(reference.path)
-    if not path.is_file():
-        raise DatasetError(f"dataset {path} does not exist; write it with trainer.dataset.write_dataset first")
-    found = hash_file(path)
-    if found != reference.sha256:
-        raise DatasetError(
-            f"dataset {path} has sha256 {found}, expected {reference.sha256}: the file changed after the stage was "
-            "specified; restore it or specify a new stage"
-        )
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    if len(lines) != reference.n:
-        raise DatasetError(f"dataset {path} has {len(lines)} instances, expected {reference.n}")
+    path = reference.path
+    lines = frozen_lines(reference, "dataset", rows="instances", remedy="write it with trainer.dataset.write_dataset")
     instances = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -53,3 +43,25 @@ def read_dataset(environment: Environment, reference: DataRef) -> list[Instance]
         except ValidationError as error:
             raise DatasetError(f"dataset {path}, line {number} is no {environment.name} instance: {error}") from error
     return instances
+
+
+def frozen_lines(reference: DataRef, what: str, *, rows: str, remedy: str) -> list[str]:
+    """The lines of a file that a stage depends on, once its bytes are those of the reference.
+
+    Raises:
+        DatasetError: the file is missing, where ``remedy`` says how it comes to be, or has other bytes or another
+            count.
+    """
+    path = Path(reference.path)
+    if not path.is_file():
+        raise DatasetError(f"{what} {path} does not exist; {remedy} first")
+    found = hash_file(path)
+    if found != reference.sha256:
+        raise DatasetError(
+            f"{what} {path} has sha256 {found}, expected {reference.sha256}: the file changed after the stage was "
+            "specified; restore it or specify a new stage"
+        )
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if len(lines) != reference.n:
+        raise DatasetError(f"{what} {path} has {len(lines)} {rows}, expected {reference.n}")
+    return lines

@@ -26,6 +26,7 @@ from trainer.completions import Keeper
 from trainer.draining import Drain
 from trainer.reporter import Reporter
 from trainer.reward import INSTANCE_COLUMN, reward_functions, reward_weights
+from trainer.role_rehearsal import ROLE_LOSS, Rehearsal, rehearsal_of
 from trainer.rollouts import Clock, Rollouts
 from trainer.spec import GrpoSettings, StageSpec, canonical_hash
 from trainer.trained import (
@@ -39,12 +40,14 @@ from trainer.tripwires import Watch
 
 
 class StageTrainer(GRPOTrainer):
-    """GRPO whose backward pass skips rows without a gradient where that is exact."""
+    """GRPO whose backward pass skips rows without a gradient where that is exact, and may rehearse roles."""
 
-    def __init__(self, *, compacts: bool, keeper: Keeper, **arguments: Any) -> None:
+    def __init__(self, *, compacts: bool, keeper: Keeper, rehearsal: Rehearsal | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._compacts = compacts
         self._keeper = keeper
+        self._rehearsal = rehearsal
+        self._rehearsed = 0.0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # The last log of a training run is its summary, and its completions are those of the last step.
@@ -67,6 +70,30 @@ class StageTrainer(GRPOTrainer):
             **rewards,
             "advantage": list(logs["advantages"]),
         }
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        loss: torch.Tensor = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        trainer: Any = self
+        step = self.state.global_step + 1
+        if self._rehearsal is None or not trainer.model.training or not self._rehearsal.due(step):
+            return loss
+        passes, processes = trainer.current_gradient_accumulation_steps, trainer.accelerator.num_processes
+        micro = trainer._step % passes
+        # Past the wrapper of several processes, which is ready for one forward pass a backward pass: its hooks hang on
+        # the weights, and see the sum of both terms' gradients.
+        whole = trainer.accelerator.unwrap_model(model)
+        part = micro * processes + trainer.accelerator.process_index
+        term = self._rehearsal.term(whole, step, part, passes * processes, processes)
+        if term is not None:
+            self._rehearsed += float(term.detach())
+            loss = loss + self._rehearsal.weight * term
+        if micro == passes - 1:
+            own = torch.tensor([self._rehearsed], device=trainer.accelerator.device)
+            self._metrics["train"][ROLE_LOSS].append(float(trainer.accelerator.gather(own).mean()))
+            self._rehearsed = 0.0
+        return loss
 
     def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
@@ -108,6 +135,7 @@ def train(
     environment, instances = course.opened(spec)
     rows = training_rows(spec, environment, instances)
     model, tokenizer, warnings = course.loaded(spec, environment, instances)
+    rehearsal = rehearsal_of(spec, model, tokenizer)
     if spec.rollouts.kind != "transformers":
         optional("vllm", "rollouts")
     if (spec.rollouts.kind == "vllm_server") != (server is not None):
@@ -127,6 +155,7 @@ def train(
     trainer = StageTrainer(
         compacts=in_process and _compacts(spec.grpo),
         keeper=keeper,
+        rehearsal=rehearsal,
         model=model,
         args=config,
         processing_class=tokenizer,

@@ -60,6 +60,8 @@ class StepMetrics(Step):
     """Norm of the gradient before it is clipped."""
     kl: float | None = Field(None, exclude_if=absent)
     """Nats a token from the model that the stage began with; None where the loss has no such term."""
+    role_loss: float | None = Field(None, exclude_if=absent)
+    """Nats a token of the role episodes that the step rehearsed, before its update; None in a step that did not."""
     seconds: float
     """Of the whole step."""
     generation_seconds: float

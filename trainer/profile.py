@@ -32,6 +32,7 @@ from trainer.spec import (
     ModelRef,
     Ranks,
     RewardWeights,
+    RoleRehearsal,
     RolloutSettings,
     StageSpec,
     Trackers,
@@ -41,7 +42,7 @@ from trainer.spec import (
     absent,
     short,
 )
-from trainer.training_settings import SelectionSettings, SftSettings
+from trainer.training_settings import RehearsalSettings, SelectionSettings, SftSettings
 
 _BY_KIND: dict[tuple[Any, Any], type[BaseModel]] = {
     ("rollouts", "transformers"): TransformersRollouts,
@@ -117,6 +118,8 @@ class Profile(Frozen):
     """None = a stage trains on its tasks as they are drawn."""
     sft: SftSettings | None = Field(None, exclude_if=absent)
     """The numbers of a supervised warm start, for `python -m trainer.warm_start`."""
+    role_rehearsal: RehearsalSettings | None = Field(None, exclude_if=absent)
+    """How a run's stages keep what the model knows of the roles; None = they learn from their tasks alone."""
     completions_mib: float = Field(COMPLETIONS_MIB, ge=0, exclude_if=lambda mib: mib == COMPLETIONS_MIB)
     """How much of a stage's completions is kept as Parquet; 0 = none."""
     tracking: Trackers = Field(["tensorboard"], exclude_if=lambda names: names == ["tensorboard"])
@@ -129,6 +132,15 @@ class Profile(Frozen):
         if not self.bounds.min_steps <= self.grpo.steps <= self.bounds.max_steps:
             raise ValueError(
                 f"grpo.steps {self.grpo.steps} lies outside bounds {self.bounds.min_steps}..{self.bounds.max_steps}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _every_stage_rehearses(self) -> Self:
+        if self.role_rehearsal is not None and self.role_rehearsal.every > self.bounds.min_steps:
+            raise ValueError(
+                f"role_rehearsal.every {self.role_rehearsal.every} exceeds bounds.min_steps {self.bounds.min_steps}: a "
+                "stage of so few steps would rehearse nothing"
             )
         return self
 
@@ -230,8 +242,9 @@ def stage_spec(
     dataset: DataRef,
     steps: int | None = None,
     learning_rate_scale: float = 1.0,
+    episodes: DataRef | None = None,
 ) -> StageSpec:
-    """The stage that a profile makes of a model and a dataset.
+    """The stage that a profile makes of a model and a dataset; without ``episodes`` it rehearses no roles.
 
     Raises:
         ProfileError: ``steps`` lies outside the profile's bounds.
@@ -243,6 +256,10 @@ def stage_spec(
             f"of profile {profile.name}"
         )
     rate = profile.grpo.learning_rate * learning_rate_scale
+    rehearsal = None
+    if profile.role_rehearsal is not None and episodes is not None:
+        how = profile.role_rehearsal.model_dump(exclude={"episodes"})
+        rehearsal = RoleRehearsal(data=episodes, **how)
     return StageSpec(
         environment=environment,
         style=profile.style,
@@ -259,6 +276,7 @@ def stage_spec(
         threads=profile.threads,
         completions_mib=profile.completions_mib,
         ranks=profile.ranks(),
+        role_rehearsal=rehearsal,
     )
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer.attempts import attempts, number
-from trainer.metrics import SftMetrics, mean_known
+from trainer.metrics import SftMetrics, StepMetrics, mean_known
 from trainer.outcomes import AttemptRecord, read_end
 from trainer.references import ModelRef
-from trainer.results import AnyResult, EarlierAttempt, SftResult, StageResult
+from trainer.results import AnyResult, EarlierAttempt, Rehearsed, SftResult, StageResult
 from trainer.resume import history, history_rows
-from trainer.spec import AnySpec, SftSpec
+from trainer.spec import AnySpec, SftSpec, StageSpec
 
 if TYPE_CHECKING:
     from trainer.trained import Trained
@@ -70,7 +70,16 @@ def result_of(
         zero_variance_share=sum(row.zero_variance for row in steps) / len(steps),
         success=mean_known(row.success for row in steps),
         progress=mean_known(row.progress for row in steps),
+        rehearsed=_rehearsed(spec, steps),
     )
+
+
+def _rehearsed(spec: StageSpec, steps: Sequence[StepMetrics]) -> Rehearsed | None:
+    losses = [row.role_loss for row in steps if row.role_loss is not None]
+    if spec.role_rehearsal is None or not losses:
+        return None
+    first, last = _ends(losses)
+    return Rehearsed(episodes=len(losses) * spec.role_rehearsal.batch, loss_first=first, loss_last=last)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

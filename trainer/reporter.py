@@ -15,6 +15,7 @@ from trainer.completions import Keeper
 from trainer.metrics import SftMetrics, StepMetrics, append, beat
 from trainer.resume import mark_complete
 from trainer.reward import PROGRESS, SUCCESS, VALID
+from trainer.role_rehearsal import ROLE_LOSS
 from trainer.rollouts import Clock
 
 
@@ -89,6 +90,7 @@ class Reporter(StepReporter):
                 tokens=round(logs["completions/mean_length"] * rows),
                 gradient_norm=logs.get("grad_norm", 0.0),
                 kl=logs.get("kl"),
+                role_loss=logs.get(ROLE_LOSS),
                 seconds=time.monotonic() - self._step_began,
                 generation_seconds=self._clock.last_generation,
             )

@@ -76,6 +76,18 @@ class JobResult(Frozen):
         return self.tripped is not None or self.steps == steps
 
 
+class Rehearsed(Frozen):
+    """How a stage's rehearsal of the roles went. Losses are nats a token, means over a fifth of the rehearsals."""
+
+    episodes: int
+    """Shown, each as often as it was."""
+    loss_first: float
+    loss_last: float
+
+    def __str__(self) -> str:
+        return f"{self.episodes} role episodes rehearsed, loss {self.loss_first:.3f} -> {self.loss_last:.3f}"
+
+
 class StageResult(JobResult):
     """What a stage of GRPO came to."""
 
@@ -87,6 +99,8 @@ class StageResult(JobResult):
     """Mean over the steps that had noisy tasks solved: probability of success of their valid answers."""
     progress: float | None = Field(None, exclude_if=absent)
     """Mean over the steps that had shaped tasks: progress of their answers to the first fault."""
+    rehearsed: Rehearsed | None = Field(None, exclude_if=absent)
+    """None where no roles were rehearsed."""
 
 
 class SftResult(JobResult):

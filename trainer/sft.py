@@ -1,7 +1,6 @@
 """One supervised stage: a policy is shown the environment's demonstrations of its tasks. Only the worker imports it.
 
-The rows are the tokens that GRPO and evaluation see: the prompt as `trainer.decoding` renders it, then the answer and
-the token that ends it; the loss falls on the answer alone. For that a plain transformers Trainer is enough. TRL's
+The rows and their loss are those of `trainer.imitation`. For that a plain transformers Trainer is enough. TRL's
 SFTTrainer would render prompt and answer through the chat template as one conversation, and there templates differ from
 what they give as a prompt to be answered (Qwen3's empty thought is one case); and importing TRL takes seconds.
 
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
     TrainerControl,
@@ -33,9 +32,8 @@ from transformers import (
 from envsim.api import Environment, Instance
 from trainer import course
 from trainer.attempts import number
-from trainer.checkpoint import stop_tokens
-from trainer.decoding import encode
 from trainer.draining import Drain
+from trainer.imitation import Row, answer_end, collate, row_of, summed_loss
 from trainer.metrics import SftMetrics
 from trainer.reporter import StepReporter
 from trainer.rollouts import Clock
@@ -47,10 +45,6 @@ from trainer.trained import (
     shared_arguments,
 )
 from trainer.tripwires import Watch
-
-IGNORED = -100
-Row = tuple[list[int], list[int]]
-"""Tokens of the prompt, and of the answer with its end."""
 
 
 def train_sft(spec: SftSpec, attempt: Path, output: Path, *, resume: Path | None, started: float) -> Trained:
@@ -70,7 +64,7 @@ def train_sft(spec: SftSpec, attempt: Path, output: Path, *, resume: Path | None
         model=trained,
         args=arguments(spec, attempt),
         train_dataset=Demonstrations(spec, environment, instances, tokenizer, answer_end(model, tokenizer)),
-        data_collator=Collator(tokenizer.pad_token_id),
+        data_collator=partial(collate, pad_token=tokenizer.pad_token_id),
     )
     trainer.add_callback(SftReporter(attempt, clock, started, trainer))
     step = None if resume is None else number(resume)
@@ -96,19 +90,6 @@ def arguments(spec: SftSpec, output: Path) -> TrainingArguments:
         # Else a loss that is no number is told of as the mean of those before it.
         logging_nan_inf_filter=False,
     )
-
-
-def answer_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token that ends an answer: of those at which decoding stops the one that the chat template closes with.
-
-    The tokenizer's own end of sequence may be another, as it is SmolLM2's that came as GGUF.
-    """
-    stops = stop_tokens(model, tokenizer)
-    said = [{"role": "user", "content": "plan"}, {"role": "assistant", "content": "plan"}]
-    rendered: Any = tokenizer.apply_chat_template(said, tokenize=True, return_dict=True)
-    closing = [token for token in rendered["input_ids"] if token in stops]
-    end: int = closing[-1] if closing else tokenizer.eos_token_id
-    return end
 
 
 class Demonstrations(Dataset[Row]):
@@ -138,9 +119,8 @@ class Demonstrations(Dataset[Row]):
         seed = int(canonical_hash([self._spec.seed, turn, index])[:12], 16)
         answer = self._environment.demonstration(instance, style, seed, self._spec.sft.careless)
         prompt = self._environment.prompt(instance, style)
-        [prompt_ids] = encode(self._tokenizer, [prompt], self._spec.generation.chat_template_kwargs)
-        answer_ids: list[int] = list(self._tokenizer(answer, add_special_tokens=False)["input_ids"])
-        return prompt_ids, [*answer_ids, self._end]
+        arguments = self._spec.generation.chat_template_kwargs
+        return row_of(self._tokenizer, prompt, answer, end=self._end, template_arguments=arguments)
 
     def _laid_out(self) -> list[tuple[int, int]]:
         """(turn, index of the task) by place; within a step short prompts come first, so that little is padded."""
@@ -159,27 +139,8 @@ class Demonstrations(Dataset[Row]):
         ]
 
 
-class Collator:
-    """Rows as tensors, padded on the left so that all answers end together."""
-
-    def __init__(self, pad_token: int) -> None:
-        self._pad = pad_token
-
-    def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
-        width = max(len(prompt) + len(answer) for prompt, answer in rows)
-        ids = torch.full((len(rows), width), self._pad)
-        mask = torch.zeros(len(rows), width, dtype=torch.long)
-        labels = torch.full((len(rows), width), IGNORED)
-        for row, (prompt, answer) in enumerate(rows):
-            whole = torch.tensor([*prompt, *answer])
-            ids[row, width - len(whole) :] = whole
-            mask[row, width - len(whole) :] = 1
-            labels[row, width - len(answer) :] = whole[len(prompt) :]
-        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
-
-
 class DemonstrationTrainer(Trainer):
-    """Mean cross entropy over the answer tokens of a whole step. Logits are formed only where answers stand."""
+    """Mean cross entropy over the answer tokens of a whole step."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -194,19 +155,7 @@ class DemonstrationTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        mask, labels = inputs["attention_mask"], inputs["labels"]
-        kept = int((labels != IGNORED).sum(dim=1).max())
-        outputs = model(
-            input_ids=inputs["input_ids"],
-            attention_mask=mask,
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-            # One more, because the token before an answer foretells its first.
-            logits_to_keep=kept + 1,
-        )
-        targets = labels[:, -kept:].flatten()
-        logits = outputs.logits[:, :-1].flatten(end_dim=1).float()
-        loss = torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-        count = int((targets != IGNORED).sum())
+        loss, count, outputs = summed_loss(model, inputs)
         self.answer_tokens += count
         loss = loss / (count if num_items_in_batch is None else num_items_in_batch)
         return (loss, outputs) if return_outputs else loss

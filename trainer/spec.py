@@ -23,7 +23,7 @@ from trainer.results import (
     StageResult,
     Trip,
 )
-from trainer.training_settings import GrpoSettings, OverlongPenalty, SftSettings, Tripwires
+from trainer.training_settings import GrpoSettings, OverlongPenalty, Rehearsal, SftSettings, Tripwires
 
 __all__ = [
     "COMPLETIONS_MIB",
@@ -47,6 +47,7 @@ __all__ = [
     "PassedOver",
     "Ranks",
     "RewardWeights",
+    "RoleRehearsal",
     "RolloutSettings",
     "SftResult",
     "SftSettings",
@@ -146,6 +147,19 @@ class LoraSettings(Frozen):
     alpha: int = Field(64, gt=0)
 
 
+class RoleRehearsal(Rehearsal):
+    """Role episodes that a stage rehearses from, see `trainer.role_rehearsal`."""
+
+    data: DataRef
+    """JSON lines, one episode each."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.batch > self.data.n:
+            raise ValueError(f"batch {self.batch} exceeds the {self.data.n} episodes of data; a batch shows none twice")
+        return self
+
+
 class JobSpec(Frozen):
     """What the specs of all kinds of stages have."""
 
@@ -167,6 +181,8 @@ class JobSpec(Frozen):
         data = self.model_dump(mode="json")
         del data["init_model"]["path"], data["dataset"]["path"]
         data.pop("completions_mib", None)
+        if "role_rehearsal" in data:
+            del data["role_rehearsal"]["data"]["path"]
         return canonical_hash(data)
 
 
@@ -181,6 +197,8 @@ class StageSpec(JobSpec):
     """How much of what the policy answers is kept beside the stage, in MiB; it decides nothing of what is computed."""
     ranks: Ranks | None = Field(None, exclude_if=absent)
     """None = one plain process."""
+    role_rehearsal: RoleRehearsal | None = Field(None, exclude_if=absent)
+    """None = the stage learns from its tasks alone."""
 
     @property
     def steps(self) -> int:

@@ -113,6 +113,32 @@ class SelectionSettings(Frozen):
     first."""
 
 
+class Rehearsal(Frozen):
+    """When a stage of GRPO is shown how roles are played, and how much that weighs beside what it earns.
+
+    Every ``every``-th optimizer step adds the gradient of ``weight`` times the mean cross entropy over the answer
+    tokens of ``batch`` role episodes, before the gradient is clipped.
+    """
+
+    every: int = Field(2, gt=0)
+    """Optimizer steps."""
+    batch: int = Field(8, gt=0)
+    """Episodes, over all micro-batches and processes of the step."""
+    weight: float = Field(1.0, gt=0)
+
+
+class RehearsalSettings(Rehearsal):
+    """The same in a profile: the episodes are drawn once a run, and every stage of it rehearses from them."""
+
+    episodes: int = Field(1024, gt=0)
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.batch > self.episodes:
+            raise ValueError(f"batch {self.batch} exceeds episodes {self.episodes}; a batch shows none twice")
+        return self
+
+
 class OverlongPenalty(Frozen):
     """DAPO's soft punishment: nothing up to ``cache`` tokens before the limit, then linearly down to -``weight``."""
 

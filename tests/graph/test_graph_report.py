@@ -297,6 +297,14 @@ def test_the_card_of_a_run_at_work_names_its_own_roles() -> None:
     assert [step["name"] for step in first["steps"]][:2] == ["settle", "dataset"]
 
 
+def test_a_stage_says_what_it_rehearsed_and_another_nothing() -> None:
+    told, rehearsed = summary(), {"episodes": 1320, "loss_first": 0.25, "loss_last": 0.1254}
+    last = told["stages"][1]
+    told["stages"][1] = {**last, "training": {**last["training"], "rehearsed": rehearsed}}
+    assert render(told, []).count("1,320 role episodes rehearsed, loss 0.250 → 0.125") == 1
+    assert "rehearsed" not in render(summary(), [])
+
+
 def test_a_stage_on_the_last_accepted_configuration_stands_out() -> None:
     data = summary()
     data["stages"][1] |= {"plan": {**data["stages"][1]["plan"], "source": "reused"}}

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from trainer import warm_start
 from trainer.attempts import attempts, live_worker
 from trainer.checkpoint import load, reference, resolve, stop_tokens
 from trainer.dataset import write_dataset
+from trainer.imitation import IGNORED, answer_end, collate
 from trainer.launch.local import LocalLauncher
 from trainer.metrics import SftMetrics, stage_rows
 from trainer.outcomes import read_end
 from trainer.policy import TransformersPolicy
 from trainer.profile import ProfileError, load_profile
 from trainer.resume import resume_point
-from trainer.sft import IGNORED, Collator, Demonstrations, DemonstrationTrainer, answer_end, arguments
+from trainer.sft import Demonstrations, DemonstrationTrainer, arguments
 from trainer.spec import (
     DataRef,
     GenerationSettings,
@@ -118,9 +120,11 @@ def test_the_loss_is_the_mean_over_answer_tokens_whatever_the_padding(
 ) -> None:
     spec = make_sft()
     model, tokenizer = load(spec.init_model)
-    trainer = DemonstrationTrainer(model=model, args=arguments(spec, tmp_path), data_collator=Collator(0))
+    trainer = DemonstrationTrainer(
+        model=model, args=arguments(spec, tmp_path), data_collator=partial(collate, pad_token=0)
+    )
     rows = [([5, 6, 7, 8, 9], [10, 11, 1]), ([12, 13], [14, 1])]
-    batch = Collator(tokenizer.pad_token_id)(rows)
+    batch = collate(rows, tokenizer.pad_token_id)
     assert (batch["labels"] != IGNORED).sum() == 5
     found = float(trainer.compute_loss(model, batch).detach())
     alone = []
@@ -141,7 +145,7 @@ def test_micro_batches_change_no_step(make_sft: Callable[..., SftSpec], tmp_path
             model=model,
             args=arguments(spec, tmp_path / str(micro)),
             train_dataset=Demonstrations(spec, Toy(), Toy().instances(32), tokenizer, 1),
-            data_collator=Collator(tokenizer.pad_token_id),
+            data_collator=partial(collate, pad_token=tokenizer.pad_token_id),
         )
         trainer.train()
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
