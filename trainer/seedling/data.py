@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from envsim.api import Environment
 from trainer.seedling.recipe import PlanMix, Teaching
@@ -67,7 +67,7 @@ def read_episodes(path: Path) -> list[dict[str, Any]]:
 class Encoded:
     """Rows as token ids, sorted by length into batches; the loss falls on the answer alone."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict[str, Any]]) -> None:
         prompts = tokenizer.apply_chat_template(
             [row["messages"] for row in rows], tokenize=False, add_generation_prompt=True
         )
