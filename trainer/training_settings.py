@@ -120,11 +120,11 @@ class Rehearsal(Frozen):
     tokens of ``batch`` role episodes, before the gradient is clipped.
     """
 
-    every: int = Field(2, gt=0)
+    every: int = Field(1, gt=0)
     """Optimizer steps."""
-    batch: int = Field(8, gt=0)
+    batch: int = Field(4, gt=0)
     """Episodes, over all micro-batches and processes of the step."""
-    weight: float = Field(1.0, gt=0)
+    weight: float = Field(0.25, gt=0)
 
 
 class RehearsalSettings(Rehearsal):
