@@ -106,10 +106,8 @@ def loss_line(grpo: GrpoSettings) -> str:
 
 def rehearsal_line(rehearsal: RehearsalSettings) -> str:
     """How stages rehearse the roles; nothing is generated for it."""
-    return (
-        f"{rehearsal.batch} of {rehearsal.episodes:,} episodes every {rehearsal.every} steps, "
-        f"weight {rehearsal.weight:g}"
-    )
+    often = "every step" if rehearsal.every == 1 else f"every {rehearsal.every} steps"
+    return f"{rehearsal.batch} of {rehearsal.episodes:,} episodes {often}, weight {rehearsal.weight:g}"
 
 
 def estimate(planned: Planned, sizes: dict[str, int]) -> dict[str, int]:

@@ -110,7 +110,7 @@ def test_what_cannot_be_rehearsed_is_named(
 
 
 def test_rehearsal_is_told() -> None:
-    assert rehearsal_line(RehearsalSettings()) == "8 of 1,024 episodes every 2 steps, weight 1"
+    assert rehearsal_line(RehearsalSettings()) == "4 of 1,024 episodes every step, weight 0.25"
     result = StageResult(
         spec_hash="0", stage=0, steps=80, model=ModelRef(path="m", sha256="0"), weight_change=1.0, seconds={},
         attempt=1, generated_tokens=1, reward_first=0.1, reward_last=0.2, zero_variance_share=0.5,
