@@ -14,6 +14,7 @@ from graph.run import Parser
 from graph.settings import SettingsError
 from graph.study.carry import ROWS, Study, carry_out, duration, locked
 from graph.study.page import write_page
+from graph.study.pictures import write_pictures
 from graph.study.plan import DEVELOPMENT, Loaded, load_plan, seeds_of
 from graph.study.provenance import code_version, confirm
 from graph.study.rows import Row, merge, one_start, read_rows
@@ -110,6 +111,7 @@ def work_through(one: Study, todo: Sequence[tuple[str, int]], parallel: int, wan
     write_tables(rows, one.directory)
     page = one.directory / "report.html"
     write_page(one.loaded, rows, page, owed=len(owed))
+    write_pictures(one.loaded, rows, one.directory / "figures")
     tell(f"{len(rows)} runs in {one.directory / 'table.csv'} and .parquet; report: {page}")
     if one.stop.is_set():
         return stopped(one)

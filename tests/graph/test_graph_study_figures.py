@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graph.study.figures import Bar, Curve, forest, heat_map, learning_curves, ticks
+from graph.study.pictures import LETTER, MARGIN, standalone
 
 numbers = st.floats(-100, 100)
 
@@ -62,3 +63,22 @@ def test_a_heat_map_has_a_square_a_known_value() -> None:
     depths = [float(square.get("fill-opacity", "")) for square in squares]
     assert depths[1] == 1
     assert depths[0] < depths[2] < depths[1]
+
+
+@given(st.lists(st.text("abc-", min_size=1, max_size=30), max_size=12))
+def test_a_picture_of_its_own_has_room_for_its_key(names: list[str]) -> None:
+    svg = standalone(heat_map(["3x3"], ["000"] * 8, [[0.5] * 8], 1.0), [(name, "#123456") for name in names])
+    root = ElementTree.fromstring(svg)
+    left, top, width, height = (float(number) for number in root.get("viewBox", "").split())
+    assert (left, top) == (-MARGIN, -MARGIN)
+    key = [one for one in root if one.tag.endswith("text")][-len(names) :] if names else []
+    assert [one.text for one in key] == names
+    for one in key:
+        x, y = float(one.get("x", "nan")), float(one.get("y", "nan"))
+        assert y < top + height - MARGIN + 1
+        assert x == 16 or x + LETTER * len(one.text or "") < left + width
+
+
+def test_a_picture_without_a_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected an SVG with a viewBox"):
+        standalone("<svg></svg>")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +19,8 @@ from graph.study.__main__ import main
 from graph.study.carry import Progress, locked
 from graph.study.command import chosen
 from graph.study.effects import anchor_area, findings, summaries, value_of
-from graph.study.page import kinds, render, verdict
+from graph.study.page import budget_of, kinds, render, verdict
+from graph.study.pictures import write_pictures
 from graph.study.plan import Loaded, Search, load_plan
 from graph.study.rows import Answers, CellCounts, Row, StageRow, append_row, macro_of, merge, one_start, read_rows
 from graph.study.search import Candidate, Made, candidates, rounds, schedule
@@ -239,6 +241,21 @@ def test_the_page_holds_everything_and_fetches_nothing(loaded: Loaded) -> None:
 
 def test_a_study_without_runs_has_a_page(loaded: Loaded) -> None:
     assert "no pair of runs yet" in render(loaded, [], owed=9)
+
+
+def test_pictures_are_files_of_their_own(loaded: Loaded, tmp_path: Path) -> None:
+    write_pictures(loaded, ROWS, tmp_path / "figures")
+    found = {path.stem: ElementTree.parse(path).getroot() for path in (tmp_path / "figures").iterdir()}
+    assert set(found) == {"curves", "forest", "configurations-a", "configurations-b", "configurations-c"}
+    space = "{http://www.w3.org/2000/svg}"
+    for name, root in found.items():
+        assert root.tag == f"{space}svg", name
+        assert "var(" not in ElementTree.tostring(root, encoding="unicode"), name
+    words = [text.text for text in found["curves"].findall(f"{space}text")]
+    assert words[-3:] == ["a", "b", "c"]
+    assert len(found["forest"].findall(f"{space}circle")) == len(findings(loaded.plan, ROWS, budget_of(loaded)))
+    write_pictures(loaded, [], tmp_path / "none")
+    assert list((tmp_path / "none").iterdir()) == []
     assert (kinds([]), kinds(ROWS)) == ("no runs yet", "development")
     confirming = row("a", 1000)
     assert kinds([confirming]) == "confirming"
