@@ -89,8 +89,20 @@ class Search(Frozen):
     candidates: int = Field(8, ge=2, le=100)
     stages: int = Field(4, ge=1, le=64, description="steps of the curriculum; later stages repeat the last one")
     moving: bool = Field(True, description="whether the data may move over the cells from stage to stage")
+    levels: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(
+        {},
+        description="knob of every cell -> lowest and highest of the values that candidates give it, such as "
+        "{wait_ratio: [0.5, 1.0]}",
+    )
     longer: float = Field(2.0, ge=1, le=100, description="the oracle's tokens in the end, as a multiple")
     seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _levels_rise(self) -> Self:
+        for name, (low, high) in self.levels.items():
+            if low > high:
+                raise ValueError(f"levels of {name} are {low:g} to {high:g}, expected the lower one first")
+        return self
 
 
 class Plan(Frozen):

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import Field
 
 from agents.changes import SHARE_FLOOR, SHARE_KNOB
 from envsim import registry
-from envsim.api import Environment
+from envsim.api import Environment, EnvsimError
 from graph.exits import Exit
 from graph.settings import Frozen, SettingsError
 from graph.study.carry import Study, carry_out, locked
@@ -46,6 +47,8 @@ class Candidate(Frozen):
     begins: float
     ends: float
     width: float
+    levels: dict[str, float] = Field({})
+    """Other knobs, the same for every cell."""
 
     def shares(self, cells: int, part: float) -> list[float]:
         """The share of each cell after a part in [0, 1] of the curriculum; none below the floor."""
@@ -61,11 +64,20 @@ def candidates(search: Search, cells: int) -> dict[str, Candidate]:
     they are: each of n equal parts of an axis holds one of n candidates.
     """
     n, rng = search.candidates, np.random.default_rng(search.seed)
-    places = [(rng.permutation(n) + rng.random(n)) / n for _ in range(3)]
+    places = [(rng.permutation(n) + rng.random(n)) / n for _ in range(3 + len(search.levels))]
+    levels = [
+        {
+            name: low + float(place[number]) * (high - low)
+            for (name, (low, high)), place in zip(search.levels.items(), places[3:], strict=True)
+        }
+        for number in range(n)
+    ]
     begins, ends = ((cells - 1) * places[axis] for axis in (0, 1))
     widths = 0.7 + (cells / 2 - 0.7) * places[2]
     return {
-        f"c{number:02d}": Candidate(begins=first, ends=last if search.moving else first, width=width)
+        f"c{number:02d}": Candidate(
+            begins=first, ends=last if search.moving else first, width=width, levels=levels[number]
+        )
         for number, (first, last, width) in enumerate(zip(*map(np.ndarray.tolist, (begins, ends, widths)), strict=True))
     }
 
@@ -122,7 +134,10 @@ class Made:
     def arm(self, name: str, candidate: Candidate) -> dict[str, Any]:
         """The run settings of a candidate: stage 000 on its beginning, and what follows by a schedule if it moves."""
         first, *later = schedule(self.environment, candidate, self.search.stages)
-        config = self.environment.with_values(self.environment.default_config(), first)
+        try:
+            config = self.environment.with_values(self.environment.default_config(), first)
+        except EnvsimError as error:
+            raise SettingsError(f"{self.base.path}: search.levels: {error}") from error
         own: dict[str, Any] = {"initial_config": config.model_dump(mode="json"), "designer": "fixed"}
         if candidate.begins != candidate.ends and later:
             path = (self.directory / "schedules" / f"{name}.yaml").absolute()
@@ -152,14 +167,16 @@ class Made:
 
 
 def schedule(environment: Environment, candidate: Candidate, stages: int) -> list[dict[str, float]]:
-    """The shares of each stage by knob."""
+    """The shares of each stage by knob, and the candidate's levels, which are the same in all."""
     cells = environment.cells()
     parts = [stage / max(1, stages - 1) for stage in range(stages)]
+    levels = {f"{cell}.{name}": round(level, 4) for cell in cells for name, level in candidate.levels.items()}
     return [
         {
             f"{cell}.{SHARE_KNOB}": round(share, 4)
             for cell, share in zip(cells, candidate.shares(len(cells), part), strict=True)
         }
+        | levels
         for part in parts
     ]
 

@@ -241,6 +241,10 @@ def test_the_page_holds_everything_and_fetches_nothing(loaded: Loaded) -> None:
 
 def test_a_study_without_runs_has_a_page(loaded: Loaded) -> None:
     assert "no pair of runs yet" in render(loaded, [], owed=9)
+    assert (kinds([]), kinds(ROWS)) == ("no runs yet", "development")
+    confirming = row("a", 1000)
+    assert kinds([confirming]) == "confirming"
+    assert kinds([confirming, ROWS[0]]) == "mixed"
 
 
 def test_pictures_are_files_of_their_own(loaded: Loaded, tmp_path: Path) -> None:
@@ -256,10 +260,6 @@ def test_pictures_are_files_of_their_own(loaded: Loaded, tmp_path: Path) -> None
     assert len(found["forest"].findall(f"{space}circle")) == len(findings(loaded.plan, ROWS, budget_of(loaded)))
     write_pictures(loaded, [], tmp_path / "none")
     assert list((tmp_path / "none").iterdir()) == []
-    assert (kinds([]), kinds(ROWS)) == ("no runs yet", "development")
-    confirming = row("a", 1000)
-    assert kinds([confirming]) == "confirming"
-    assert kinds([confirming, ROWS[0]]) == "mixed"
 
 
 def test_some_runs_can_be_asked_for(loaded: Loaded) -> None:
@@ -282,6 +282,8 @@ def test_candidates_are_bells_that_may_move(tmp_path: Path, loaded: Loaded) -> N
     assert all(one.begins == one.ends for one in made.values())
     places = [one.begins / 7 for one in candidates(Search(candidates=10), 8).values()]
     assert sorted(int(10 * place) for place in places) == list(range(10))
+    levelled = candidates(Search(candidates=10, levels={"wait_ratio": [0.5, 1.0]}), 8).values()
+    assert sorted(int(20 * one.levels["wait_ratio"]) for one in levelled) == list(range(10, 20))
     assert [rounds(n) for n in (2, 3, 4, 5, 8, 9)] == [1, 2, 2, 3, 3, 4]
     assert plan.search is None
 
@@ -291,6 +293,8 @@ def test_a_schedule_is_one_of_knobs() -> None:
     assert len(stages) == 3
     assert stages[0].keys() == {"short.data_ratio", "long.data_ratio"}
     assert stages[0]["short.data_ratio"] > 0.5 > stages[2]["short.data_ratio"]
+    [level] = schedule(Parity(), Candidate(begins=0, ends=0, width=0.7, levels={"data_ratio": 0.25}), 1)
+    assert level == {"short.data_ratio": 0.25, "long.data_ratio": 0.25}
 
 
 def test_an_oracle_is_shown_by_two_standard_deviations() -> None:
@@ -381,6 +385,8 @@ def test_a_search_halves_by_the_anchor_and_compares_on_fresh_seeds(
         ({}, ["--seeds", "1"], "--seeds is of a study"),
         ({}, ["--confirm"], "--confirm is of a study"),
         ({}, ["--parallel", "0"], "--parallel 0"),
+        ({"search": {"levels": {"nonsense": [0, 1]}}}, [], "pilot.yaml: search.levels: "),
+        ({"search": {"levels": {"data_ratio": [1, 0]}}}, [], "levels of data_ratio are 1 to 0, expected the lower"),
     ],
 )
 def test_a_pilot_that_cannot_be_is_one_line(
