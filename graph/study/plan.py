@@ -83,13 +83,19 @@ class Seeds(Frozen):
         return self
 
 
+Span = Annotated[list[float], Field(min_length=2, max_length=2)]
+"""The lowest and the highest value."""
+
+
 class Search(Frozen):
     """A search for an oracle curriculum."""
 
     candidates: int = Field(8, ge=2, le=100)
     stages: int = Field(4, ge=1, le=64, description="steps of the curriculum; later stages repeat the last one")
     moving: bool = Field(True, description="whether the data may move over the cells from stage to stage")
-    levels: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(
+    centres: Span | None = Field(None, description="ranks of cells between which bells lie; none = all, from 0")
+    widths: Span | None = Field(None, description="between which bells are wide; none = 0.7 to half of the cells")
+    levels: dict[str, Span] = Field(
         {},
         description="knob of every cell -> lowest and highest of the values that candidates give it, such as "
         "{wait_ratio: [0.5, 1.0]}",
@@ -99,9 +105,12 @@ class Search(Frozen):
 
     @model_validator(mode="after")
     def _levels_rise(self) -> Self:
-        for name, (low, high) in self.levels.items():
-            if low > high:
-                raise ValueError(f"levels of {name} are {low:g} to {high:g}, expected the lower one first")
+        spans = {f"levels of {name}": span for name, span in self.levels.items()}
+        for name, span in {**spans, "centres": self.centres, "widths": self.widths}.items():
+            if span is not None and span[0] > span[1]:
+                raise ValueError(f"{name} are {span[0]:g} to {span[1]:g}, expected the lower one first")
+        if self.widths is not None and self.widths[0] <= 0:
+            raise ValueError(f"widths begin at {self.widths[0]:g}, expected more than 0")
         return self
 
 

@@ -72,8 +72,9 @@ def candidates(search: Search, cells: int) -> dict[str, Candidate]:
         }
         for number in range(n)
     ]
-    begins, ends = ((cells - 1) * places[axis] for axis in (0, 1))
-    widths = 0.7 + (cells / 2 - 0.7) * places[2]
+    centres, widest = search.centres or [0.0, cells - 1.0], search.widths or [0.7, cells / 2]
+    begins, ends = (centres[0] + (centres[1] - centres[0]) * places[axis] for axis in (0, 1))
+    widths = widest[0] + (widest[1] - widest[0]) * places[2]
     return {
         f"c{number:02d}": Candidate(
             begins=first, ends=last if search.moving else first, width=width, levels=levels[number]

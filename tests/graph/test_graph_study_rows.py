@@ -282,6 +282,8 @@ def test_candidates_are_bells_that_may_move(tmp_path: Path, loaded: Loaded) -> N
     assert all(one.begins == one.ends for one in made.values())
     places = [one.begins / 7 for one in candidates(Search(candidates=10), 8).values()]
     assert sorted(int(10 * place) for place in places) == list(range(10))
+    near = candidates(Search(candidates=10, centres=[1, 2], widths=[1, 1.5]), 8).values()
+    assert all(1 <= one.begins <= 2 and 1 <= one.ends <= 2 and 1 <= one.width <= 1.5 for one in near)
     levelled = candidates(Search(candidates=10, levels={"wait_ratio": [0.5, 1.0]}), 8).values()
     assert sorted(int(20 * one.levels["wait_ratio"]) for one in levelled) == list(range(10, 20))
     assert [rounds(n) for n in (2, 3, 4, 5, 8, 9)] == [1, 2, 2, 3, 3, 4]
@@ -386,6 +388,8 @@ def test_a_search_halves_by_the_anchor_and_compares_on_fresh_seeds(
         ({}, ["--confirm"], "--confirm is of a study"),
         ({}, ["--parallel", "0"], "--parallel 0"),
         ({"search": {"levels": {"nonsense": [0, 1]}}}, [], "pilot.yaml: search.levels: "),
+        ({"search": {"widths": [0, 1]}}, [], "widths begin at 0, expected more than 0"),
+        ({"search": {"centres": [2, 1]}}, [], "centres are 2 to 1, expected the lower one first"),
         ({"search": {"levels": {"data_ratio": [1, 0]}}}, [], "levels of data_ratio are 1 to 0, expected the lower"),
     ],
 )
