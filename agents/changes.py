@@ -48,7 +48,8 @@ def change_errors(knobs: Mapping[str, Knob], changes: Sequence[Change]) -> list[
 def apply_changes(environment: Environment, config: Any, changes: Sequence[Change]) -> Any:
     """The configuration after the changes; ``keep`` changes nothing.
 
-    A share that was at least SHARE_FLOOR and is not set by value is held there.
+    A share that was at least SHARE_FLOOR and is not set by value is held there; so is one that a step down leads to the
+    floor, although the others give way.
     Raises EnvsimError naming each faulty path, its value and its bound, or whatever the environment refuses.
     """
     knobs = environment.knobs(config)
@@ -64,7 +65,8 @@ def apply_changes(environment: Environment, config: Any, changes: Sequence[Chang
         elif change.op == "down":
             values[change.path] = knobs[change.path].down
     by_value = {change.path for change in changes if change.op == "set"}
-    values.update(_held_shares(knobs, values, by_value))
+    lowered = {change.path for change in changes if change.op == "down"}
+    values.update(_held_shares(knobs, values, by_value, lowered))
     return environment.with_values(config, values) if values else config
 
 
@@ -135,11 +137,14 @@ def check_conditions(
     return unmet
 
 
-def _held_shares(knobs: Mapping[str, Knob], values: Mapping[str, float], by_value: Collection[str]) -> dict[str, float]:
-    """Raw weights for those shares that the values would push under the floor once they sum to 1 again."""
+def _held_shares(
+    knobs: Mapping[str, Knob], values: Mapping[str, float], by_value: Collection[str], lowered: Collection[str]
+) -> dict[str, float]:
+    """Raw weights for those shares that the values would push under the floor once they sum to 1 again, and for those
+    lowered to it, which others that fall more would raise."""
     raw = {path: values.get(path, knob.value) for path, knob in knobs.items() if path.endswith(f".{SHARE_KNOB}")}
     may_be_held = {path for path in raw if path not in by_value and knobs[path].value >= SHARE_FLOOR - TOLERANCE}
-    held: set[str] = set()
+    held = {path for path in may_be_held if path in lowered and raw[path] <= SHARE_FLOOR + TOLERANCE}
     while raw:
         total = sum(value for path, value in raw.items() if path not in held) / (1 - SHARE_FLOOR * len(held))
         low = {path for path in may_be_held - held if raw[path] < SHARE_FLOOR * total}

@@ -111,6 +111,21 @@ def test_steps_never_give_a_cell_up_but_set_can(lake: Environment) -> None:
     assert lake.shares(given_up)["10x10"] == 0
 
 
+@given(st.lists(st.sampled_from(["up", "down", "keep"]), min_size=8, max_size=8))
+@settings(deadline=None)
+def test_a_share_lowered_to_the_floor_stays_there_though_the_others_give_way(ops: list[str]) -> None:
+    """Before, they raised it again, and a critic's condition on it could not be met by any steps."""
+    cells = LAKE.cells()
+    shares = dict(zip(cells, (0.24, 0.24, 0.24, 0.12, 0.06, 0.06, 0.02, 0.02), strict=True))
+    config = LAKE.with_values(LAKE.default_config(), {f"{cell}.data_ratio": share for cell, share in shares.items()})
+    steps = [change(f"{cell}.data_ratio", op) for cell, op in zip(cells, ops, strict=True)]
+    after = apply_changes(LAKE, config, steps)
+    assert sum(LAKE.shares(after).values()) == pytest.approx(1)
+    lowered = [one for one in steps[-2:] if one.op == "down"]
+    assert check_conditions(LAKE, config, after, lowered) == []
+    assert all(LAKE.shares(after)[one.path.split(".")[0]] == pytest.approx(0.02, abs=2e-6) for one in lowered)
+
+
 def test_a_step_already_taken_cannot_be_asked_for_twice(lake: Environment) -> None:
     base = lake.default_config()
     down = change("9x9.data_ratio", "down")
