@@ -1,8 +1,8 @@
 """A low-rank adapter merged into its checkpoint, with the same bytes on every machine.
 
-peft merges by one matrix product in float32, which other machines round otherwise, and a checkpoint is known by its
-hash. Here the rank-one terms are added one after the other in float64, by sums and products of single numbers alone,
-and the result is rounded once.
+peft merges by one matrix product in float32, which another machine may round otherwise, and a checkpoint is known by
+its hash. Here the rank-one terms are added one after the other in float64, by sums and products of single numbers
+alone, and the result is rounded once.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from envsim import registry
 from envsim.api import Environment
 from trainer.adapters import merge
 from trainer.checkpoint import SEEDLING, load, reference
+from trainer.seedling.command import log, taught
 from trainer.seedling.data import Encoded, plan_rows, read_episodes
 from trainer.seedling.recipe import AdapterRecipe
 from trainer.seedling.warm_start import warm_start
@@ -80,26 +80,12 @@ def _settle(config: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.seedling.adapter", description=__doc__)
-    parser.add_argument("--episodes", type=Path, required=True, help="role episodes from python -m agents.episodes")
     parser.add_argument("--base", type=Path, default=SEEDLING, help="checkpoint directory without the adapter")
-    parser.add_argument("--out", type=Path, required=True, help="directory of the new adapter")
-    parser.add_argument("--set", type=json.loads, default={}, help='recipe fields as JSON, e.g. {"steps": 100}')
-    args = parser.parse_args(argv)
-    try:
-        recipe = AdapterRecipe.model_validate(args.set)
-        if not args.episodes.is_file():
-            msg = f"--episodes {args.episodes}: no such file; write it with python -m agents.episodes"
-            raise ValueError(msg)
-        facts = teach(registry.get("lake"), args.base, args.episodes, args.out, recipe=recipe, log=_log)
-    except (ValidationError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps({k: v for k, v in facts.items() if k != "recipe"}))
-    return 0
 
+    def made(args: argparse.Namespace, recipe: AdapterRecipe) -> dict[str, Any]:
+        return teach(registry.get("lake"), args.base, args.episodes, args.out, recipe=recipe, log=log)
 
-def _log(figures: dict[str, float]) -> None:
-    print(" ".join(f"{name} {value:.3f}" for name, value in figures.items()), flush=True)
+    return taught(parser, argv, AdapterRecipe, made)
 
 
 if __name__ == "__main__":
