@@ -12,7 +12,7 @@ from trainer.role_rehearsal import write_episodes
 from trainer.spec import DataRef
 
 PLANTED = 0.0
-"""Share of episodes on policies with a planted weakness: each of those takes as long as a hundred invented ones."""
+"""Share of episodes on policies with a planted weakness: each of those takes many times as long as an invented one."""
 
 
 def role_episodes(work: Work) -> DataRef | None:
