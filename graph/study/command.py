@@ -28,25 +28,12 @@ from trainer.processes import GRACE_SECONDS
 Kind = Literal["development", "confirming"]
 
 
-def parser(prog: str = "python -m graph.study") -> Parser:
-    flags = Parser(
-        prog=prog,
-        description="Compare designers: arms x seeds of whole runs under equal token budgets.",
-        epilog="'python -m graph.study pilot --plan FILE' searches for an oracle curriculum; see docs/study.md.",
-    )
+def place_flags(prog: str, description: str) -> Parser:
+    """Which plan, where it lies, and what carries its runs."""
+    flags = Parser(prog=prog, description=description)
     flags.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what is compared; see docs/study.md")
-    flags.add_argument(
-        "--directory", type=Path, metavar="DIR", help="where it lies (default: runs/study-<plan's name>)"
-    )
+    flags.add_argument("--directory", type=Path, metavar="DIR", help="where it lies (default: one below runs/)")
     flags.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time")
-    flags.add_argument("--seeds", type=int, nargs="+", metavar="N", help="these development seeds of 0..99 alone")
-    flags.add_argument("--arms", nargs="+", metavar="NAME", help="these arms alone")
-    flags.add_argument(
-        "--confirm", action="store_true", help="the confirming seeds, of a plan that is committed in git"
-    )
-    flags.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FILE", help="rows.jsonl of other machines")
-    flags.add_argument("--report", action="store_true", help="table and page of the rows there are; run nothing")
-    flags.add_argument("--dry-run", action="store_true", help="check the plan, say what would run, write nothing")
     flags.add_argument(
         "--ray", metavar="ADDRESS", help="a Ray cluster that carries the runs: host:port of its head, or auto"
     )
@@ -55,10 +42,40 @@ def parser(prog: str = "python -m graph.study") -> Parser:
     return flags
 
 
-def study(arguments: Sequence[str]) -> int:
-    options = parser().parse_args(arguments)
+def parser(prog: str = "python -m graph.study") -> Parser:
+    flags = place_flags(prog, "Compare designers: arms x seeds of whole runs under equal token budgets.")
+    flags.epilog = (
+        "'python -m graph.study pilot --plan FILE' searches for an oracle curriculum, 'python -m graph.study reproduce "
+        "--plan FILE --runs ARM:SEED' makes published runs again; see docs/study.md."
+    )
+    flags.add_argument("--seeds", type=int, nargs="+", metavar="N", help="these development seeds of 0..99 alone")
+    flags.add_argument("--arms", nargs="+", metavar="NAME", help="these arms alone")
+    flags.add_argument(
+        "--confirm", action="store_true", help="the confirming seeds, of a plan that is committed in git"
+    )
+    flags.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="rows.jsonl of other machines, or rows.jsonl.gz",
+    )
+    flags.add_argument("--report", action="store_true", help="table and page of the rows there are; run nothing")
+    flags.add_argument("--dry-run", action="store_true", help="check the plan, say what would run, write nothing")
+    return flags
+
+
+def given(flags: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags as they were given. Raises SettingsError."""
+    options = flags.parse_args(arguments)
     if options.parallel < 1:
         raise SettingsError(f"--parallel {options.parallel}, expected at least 1")
+    return options
+
+
+def study(arguments: Sequence[str]) -> int:
+    options = given(parser(), arguments)
     loaded = load_plan(options.plan)
     kind: Kind = "confirming" if options.confirm else "development"
     wanted = chosen(loaded, kind, options.seeds, options.arms)

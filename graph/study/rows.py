@@ -1,13 +1,16 @@
 """``rows.jsonl``: one line a finished run, enough for all that is said of the study without the run directories.
 
 Lines are appended whole and flushed to disk under a lock. A line that a crash tore is cut off by the next append: its
-run is owed again. Rows of another plan are refused; rows of other machines can be merged.
+run is owed again. Rows of another plan are refused; rows of other machines can be merged. Published rows may be packed
+by gzip.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self
@@ -19,6 +22,7 @@ from graph.settings import Frozen, SettingsError
 from trainer.files import read_lines
 from trainer.spec import explain
 
+PACKED = ".gz"
 MOST_SAMPLES = 9
 """Answers an instance: their number is one digit."""
 Counts = str
@@ -130,8 +134,8 @@ def read_rows(path: Path, plan: str) -> list[Row]:
         return []
     rows: dict[tuple[str, int], Row] = {}
     try:
-        lines = read_lines(path)
-    except (OSError, UnicodeDecodeError) as error:
+        lines = _unpacked(path) if path.suffix == PACKED else read_lines(path)
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
     for number, line in enumerate(lines, start=1):
         try:
@@ -149,6 +153,10 @@ def read_rows(path: Path, plan: str) -> list[Row]:
                 "remove one of the two"
             )
     return list(rows.values())
+
+
+def _unpacked(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode("utf-8").split("\n")[:-1]
 
 
 def _results(row: Row) -> dict[str, object]:

@@ -25,6 +25,7 @@ from graph.study.carry import Study, carry_out, locked
 from graph.study.command import (
     begin,
     check_runs,
+    given,
     parser,
     stopped,
     tell,
@@ -85,9 +86,7 @@ def candidates(search: Search, cells: int) -> dict[str, Candidate]:
 
 def pilot(arguments: Sequence[str]) -> int:
     """Search, then compare. Returns the exit code: 0 whether an oracle was found or not, which the last line says."""
-    options = parser("python -m graph.study pilot").parse_args(arguments)
-    if options.parallel < 1:
-        raise SettingsError(f"--parallel {options.parallel}, expected at least 1")
+    options = given(parser("python -m graph.study pilot"), arguments)
     for flag in ("seeds", "arms", "merge", "confirm", "report", "dry_run"):
         if getattr(options, flag):
             raise SettingsError(f"--{flag.replace('_', '-')} is of a study; the pilot has seeds and arms of its own")

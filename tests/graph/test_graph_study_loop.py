@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -94,6 +95,12 @@ def test_a_study_is_killed_and_goes_on_with_nothing_repeated(plan: Path, tmp_pat
     before = {path: path.stat().st_mtime_ns for path in (directory / "runs").rglob("*")}
     assert "2 runs in" in finish(study(plan, directory))
     assert {path: path.stat().st_mtime_ns for path in (directory / "runs").rglob("*")} == before
+
+    published = tmp_path / "rows.jsonl.gz"
+    published.write_bytes(gzip.compress(rows.read_bytes()))
+    flags = ("--plan", plan, "--published", published, "--runs", "fixed:0", "--directory", tmp_path / "again")
+    said = finish(start(plan.parent, "reproduce", *flags, module="graph.study"))
+    assert "fixed, seed 0: the same to the last answer" in said
 
     plan.write_text(plan.read_text().replace("token_budget: 1100", "token_budget: 1200"))
     assert "belongs to the plan" in finish(study(plan, directory), code=2)
