@@ -19,6 +19,8 @@ from graph.study.plan import DEVELOPMENT, Loaded, load_plan, seeds_of
 from graph.study.provenance import code_version, confirm
 from graph.study.rows import Row, merge, one_start, read_rows
 from graph.study.table import write_tables
+from graph.study.words import words
+from trainer.files import write_atomic
 from trainer.launch.contract import Launcher, Resources
 from trainer.launch.local import LocalLauncher
 from trainer.launch.places import launcher
@@ -129,6 +131,10 @@ def work_through(one: Study, todo: Sequence[tuple[str, int]], parallel: int, wan
     page = one.directory / "report.html"
     write_page(one.loaded, rows, page, owed=len(owed))
     write_pictures(one.loaded, rows, one.directory / "figures")
+    said = words(one.loaded, rows)
+    write_atomic(one.directory / "findings.md", said)
+    if not todo:
+        print(said, end="")
     tell(f"{len(rows)} runs in {one.directory / 'table.csv'} and .parquet; report: {page}")
     if one.stop.is_set():
         return stopped(one)

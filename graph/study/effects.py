@@ -51,7 +51,9 @@ class Finding(Frozen):
 
 
 def value_of(row: Row, outcome: Outcome, budget: int) -> float | None:
-    """An outcome of one run; None if it was not measured."""
+    """An outcome of one run; None if it was not measured, or is one of pairs."""
+    if outcome == "anchor_matched":
+        return None
     if outcome == "anchor_area":
         return anchor_area(row, budget)
     if outcome == "stage_gain":
@@ -68,10 +70,23 @@ def anchor_area(row: Row, budget: int) -> float:
 
     Between two measurements the curve is a straight line; after the last one it stays where it is.
     """
-    tokens = [0.0, *(float(stage.tokens) for stage in row.stages)]
-    valid = [macro_of(row.start_anchor, "valid"), *(stage.kept_valid for stage in row.stages)]
+    tokens, valid = anchor_curve(row)
     places = np.unique([*(x for x in tokens if x < budget), float(budget)])
     return float(np.trapezoid(np.interp(places, tokens, valid), places) / budget)
+
+
+def anchor_curve(row: Row) -> tuple[list[float], list[float]]:
+    """Tokens charged, and the anchor validity of the checkpoint that the run had then."""
+    tokens = [0.0, *(float(stage.tokens) for stage in row.stages)]
+    return tokens, [macro_of(row.start_anchor, "valid"), *(stage.kept_valid for stage in row.stages)]
+
+
+def anchor_matched(one: Row, other: Row) -> tuple[float, float]:
+    """Anchor validity of two runs at the tokens of the one that ended first, between two measurements on a straight
+    line."""
+    tokens = min(one.charged, other.charged)
+    first, second = (float(np.interp(tokens, *anchor_curve(row))) for row in (one, other))
+    return first, second
 
 
 def champion_anchor(row: Row) -> float:
@@ -126,7 +141,9 @@ def findings(plan: Plan, rows: Sequence[Row], budget: int) -> list[Finding]:
     asked += [(contrast, "secondary") for contrast in plan.secondary]
     if plan.primary is not None:
         control, named = plan.primary.control, {str(contrast) for contrast, _ in asked}
-        others = [Contrast(treatment=arm, control=control) for arm in plan.arms if arm != control]
+        others = [plan.primary.model_copy(update={"treatment": arm}) for arm in plan.arms if arm != control]
+        # Runs end where another stage would not fit: what is left of the budget is not the same for all.
+        others.insert(0, plan.primary.model_copy(update={"outcome": "anchor_matched"}))
         asked += [(contrast, "exploratory") for contrast in others if str(contrast) not in named]
     found = [one for contrast, family in asked if (one := finding(contrast, family, rows, budget)) is not None]
     return corrected(found)
@@ -152,7 +169,9 @@ def finding(
     seeds = sorted(sides[0].keys() & sides[1].keys())
     treated, controls = ([side[seed] for seed in seeds] for side in sides)
     pairs = [
-        (value_of(one, contrast.outcome, budget), value_of(other, contrast.outcome, budget))
+        anchor_matched(one, other)
+        if contrast.outcome == "anchor_matched"
+        else (value_of(one, contrast.outcome, budget), value_of(other, contrast.outcome, budget))
         for one, other in zip(treated, controls, strict=True)
     ]
     if not pairs or any(value is None for pair in pairs for value in pair):
@@ -163,7 +182,7 @@ def finding(
         return single
     test = paired_test(differences)
     least = detectable(test.sd, len(seeds))
-    if contrast.outcome == "anchor_area":
+    if contrast.outcome in ("anchor_area", "anchor_matched"):
         return single.model_copy(update={"low": test.low, "high": test.high, "test": test, "detectable": least})
     statistic = worst_decile if contrast.outcome == "test_worst_decile" else macro
     effect = crossed_bootstrap(

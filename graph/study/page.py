@@ -12,10 +12,10 @@ from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from graph.study.effects import ArmSummary, Finding, findings, summaries
+from graph.study.effects import ArmSummary, Finding, anchor_curve, findings, summaries
 from graph.study.figures import Bar, Curve, colour_of, forest, heat_map, learning_curves
 from graph.study.plan import CONFIRMING, OUTCOMES, Loaded
-from graph.study.rows import Row, What, macro_of
+from graph.study.rows import Row, What
 from trainer.files import write_atomic
 from trainer.replicates import t_quantile
 
@@ -58,10 +58,22 @@ def render(loaded: Loaded, rows: Sequence[Row], *, owed: int) -> str:
         maps=maps(loaded, rows),
         benchmarks=benchmarks(arms, rows),
         plan_text=yaml.safe_dump(plan.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        points=lambda value: "–" if value is None else f"{100 * value:.1f}",
-        signed=lambda value: "–" if value is None else f"{100 * value:+.1f}",
-        probability=lambda value: "–" if value is None else f"{value:.4f}" if value >= 1e-4 else "< 0.0001",
+        points=points,
+        signed=signed,
+        probability=probability,
     )
+
+
+def points(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def signed(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:+.1f}"
+
+
+def probability(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}" if value >= 1e-4 else "< 0.0001"
 
 
 def budget_of(loaded: Loaded) -> int:
@@ -102,8 +114,7 @@ def curves(loaded: Loaded, rows: Sequence[Row]) -> list[Curve]:
 
 
 def _line(row: Row, places: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Any:
-    tokens = [0.0, *(float(stage.tokens) for stage in row.stages)]
-    return np.interp(places, tokens, [macro_of(row.start_anchor, "valid"), *(one.kept_valid for one in row.stages)])
+    return np.interp(places, *anchor_curve(row))
 
 
 def maps(loaded: Loaded, rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -18,14 +18,15 @@ from graph.settings import SettingsError
 from graph.study.__main__ import main
 from graph.study.carry import Progress, locked
 from graph.study.command import chosen
-from graph.study.effects import anchor_area, findings, summaries, value_of
-from graph.study.page import budget_of, kinds, render, verdict
+from graph.study.effects import anchor_area, anchor_matched, findings, summaries, value_of
+from graph.study.page import budget_of, kinds, render, signed, verdict
 from graph.study.pictures import write_pictures
 from graph.study.plan import Loaded, Search, load_plan
 from graph.study.rows import Answers, CellCounts, append_row, macro_of, merge, one_start, read_rows
 from graph.study.search import Candidate, Made, candidates, rounds, schedule
 from graph.study.search import verdict as oracle_verdict
 from graph.study.table import write_tables
+from graph.study.words import words
 
 
 @pytest.fixture
@@ -127,13 +128,41 @@ def test_the_area_is_the_mean_over_the_budget() -> None:
     assert anchor_area(one, 2000) == pytest.approx(anchor_area(one, 1000) / 2 + end / 2)
 
 
+def test_pairs_are_matched_at_the_tokens_of_the_one_that_ended_first(loaded: Loaded) -> None:
+    one, other = ROWS[0], row("b", 0, 0.4)
+    assert anchor_matched(one, other) == (one.stages[-1].kept_valid, other.stages[-1].kept_valid)
+    short = other.model_copy(update={"stages": other.stages[:1]})
+    assert anchor_matched(one, short) == (one.stages[0].kept_valid, short.stages[0].kept_valid)
+    between = [stage.model_copy(update={"tokens": stage.tokens // 2}) for stage in other.stages]
+    first, second = anchor_matched(one, other.model_copy(update={"stages": between}))
+    assert (first, second) == (one.stages[0].kept_valid, other.stages[-1].kept_valid)
+    found = {str(finding.contrast): finding for finding in findings(loaded.plan, ROWS, 1000)}
+    matched = found["a - b, anchor_matched"]
+    assert matched.test is not None
+    assert (matched.family, matched.delta) == ("exploratory", matched.test.mean)
+
+
+def test_findings_are_words_too(loaded: Loaded) -> None:
+    said = words(loaded, ROWS).splitlines()
+    found = findings(loaded.plan, ROWS, 1000)
+    [primary] = [one for one in found if one.family == "primary"]
+    assert verdict(primary) in said
+    low, high = signed(primary.low), signed(primary.high)
+    line = f"| a - b | test_valid | primary | 3 | {signed(primary.delta)} | {low} to {high} |"
+    assert sum(one.startswith(line) for one in said) == 1
+    tables = [one for one in said if one.startswith("| ")]
+    assert len(tables) == 4 + len(found) + len(summaries(loaded.plan, ROWS, 1000))
+    assert all(one.count("|") == tables[0].count("|") for one in tables[: 2 + len(found)])
+    assert "no pair of runs yet" in words(loaded, [])
+
+
 def test_findings_are_those_of_the_plan_and_every_other_arm(loaded: Loaded) -> None:
     found = findings(loaded.plan, ROWS, 1000)
     by_family = {one.family: [str(two.contrast) for two in found if two.family == one.family] for one in found}
     assert by_family["primary"] == ["a - b, test_valid"]
     # Nothing was measured with five agents.
     assert len(by_family["secondary"]) == 4
-    assert by_family["exploratory"] == ["c - b, test_valid"]
+    assert by_family["exploratory"] == ["a - b, anchor_matched", "c - b, test_valid"]
     primary = found[0]
     assert primary.low is not None
     assert primary.high is not None
@@ -362,7 +391,9 @@ def test_a_dry_run_says_what_is_left_and_a_report_runs_nothing(
     other = tmp_path / "other.jsonl"
     append_row(other, row("random", 0, plan=load_plan(pilot_plan).hash))
     assert main([*flags, "--report", "--merge", str(other)]) == 0
-    assert "1 rows of other machines were added" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "1 rows of other machines were added" in told.err
+    assert told.out == (directory / "findings.md").read_text()
     assert "1 owed" in (directory / "report.html").read_text()
     assert main([*flags, "--dry-run"]) == 0
     assert "2 runs, 1 to do, about 1 min on one core" in capsys.readouterr().out
