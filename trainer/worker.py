@@ -41,6 +41,7 @@ from trainer.reckoning import result_of
 from trainer.results import JobResult, SftResult, StageResult
 from trainer.resume import COMPLETE
 from trainer.spec import AnySpec, SftSpec, StageSpec, read_spec
+from trainer.spec_faults import explain_spec
 
 if TYPE_CHECKING:
     from trainer.trained import Trained
@@ -64,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     attempt.mkdir(parents=True, exist_ok=True)
     try:
         spec = read_spec(options.spec.read_bytes())
-    except (OSError, ValidationError) as error:
-        return _end(attempt, "wrong_spec", f"--spec {options.spec} is no stage spec: {error}")
+    except ValidationError as error:
+        return _end(attempt, "wrong_spec", f"--spec {options.spec} is no stage spec: {explain_spec(error)}")
+    except OSError as error:
+        return _end(attempt, "wrong_spec", f"--spec {options.spec} cannot be read: {error.strerror}")
     found = os.environ.get("WORLD_SIZE", "1")
     if spec.processes > 1 and found != str(spec.processes):
         return _end(

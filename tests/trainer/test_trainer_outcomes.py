@@ -209,7 +209,13 @@ def test_a_spec_that_changed_under_its_attempt_is_not_trained(
     assert (done.returncode, "it changed after the attempt began" in done.stderr) == (2, True)
     assert outcomes(tmp_path) == ["wrong_spec"]
     spec_path(attempt).write_text("[]")
-    assert (worker(attempt).returncode, outcomes(tmp_path)) == (2, ["wrong_spec"])
+    done = worker(attempt)
+    assert (done.returncode, outcomes(tmp_path)) == (2, ["wrong_spec"])
+    assert "is no stage spec: the spec = []: Input should be an object" in done.stderr
+    assert done.stderr.count("\n") == 1
+    spec_path(attempt).unlink()
+    done = worker(attempt)
+    assert (done.returncode, "cannot be read: No such file" in done.stderr) == (2, True)
 
 
 def test_a_worker_that_comes_late_to_a_finished_stage_trains_nothing(

@@ -344,6 +344,7 @@ def test_a_server_that_never_answers_is_told_of_in_a_line(capsys: pytest.Capture
         (["agree", "--n", "0"], "--n is 0, expected 1 to"),
         (["bench", "--repeats", "0"], "--repeats is 0 and"),
         (["start", "--directory", "x", "--vllm", "/no/python"], "'/no/python', which cannot be run"),
+        (["start", "--directory", __file__, "--vllm", sys.executable], "serving.py is a file or lies in one; name"),
         (["agree", "--n", "1", "--vllm", "/bin/ls"], "/bin/ls has no vllm"),
         (["bench", "--n", "1", "--vllm", "/no/python"], "'/no/python', which cannot be run"),
         (["check", "--url", "http://x/v1", "--served-model", "m", "--seconds", "nan"], "--seconds is nan, expected"),

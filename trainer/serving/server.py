@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from trainer.files import make_directory
 from trainer.processes import GRACE_SECONDS, Process, end, end_own, spawn
 from trainer.serving.health import MODULE, ServingError, ServingInputError, free_port, wait_healthy
 from trainer.serving.hold import lives, read_held
@@ -102,9 +103,10 @@ def start_server(
 
     Raises:
         ServingError: no such interpreter, no vLLM in it, or a live process serves from the directory already.
+        DirectoryError: the directory cannot be had.
     """
     python = interpreter(backend)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     end_orphan(directory)
     port = free_port()
     command = [
