@@ -118,6 +118,11 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Sequence[Seque
     return f'<svg viewBox="0 0 {width} {bottom + 20}" style="max-width:{width}px" role="img">{"".join(parts)}</svg>'
 
 
+def in_points(value: float) -> str:
+    """With its sign; zero has one, whichever side it was rounded from."""
+    return f"{round(value, 1) + 0.0:+.1f}"
+
+
 def forest(bars: Sequence[Bar]) -> str:
     """Effects with their intervals, one below the other, on a common axis in points; nothing for no effects."""
     if not bars:
@@ -142,13 +147,13 @@ def forest(bars: Sequence[Bar]) -> str:
             f'<text x="{left - 10}" y="{y + 4}" text-anchor="end" class="figure" font-weight="{weight}" '
             f'fill="currentColor">{escape(bar.label)}</text>'
         )
-        text = f"{bar.delta:+.1f}"
+        text = in_points(bar.delta)
         if bar.low is not None and bar.high is not None:
             tone = "good" if bar.low > 0 else "bad" if bar.high < 0 else "even"
             parts.append(
                 f'<line class="whisker {tone}" x1="{px(bar.low):.1f}" x2="{px(bar.high):.1f}" y1="{y}" y2="{y}"/>'
             )
-            text += f" ({bar.low:+.1f} to {bar.high:+.1f})"
+            text += f" ({in_points(bar.low)} to {in_points(bar.high)})"
         else:
             tone = "even"
         parts.append(f'<circle class="{tone}" cx="{px(bar.delta):.1f}" cy="{y}" r="{5 if bar.strong else 4}"/>')

@@ -13,7 +13,7 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from graph.study.effects import ArmSummary, Finding, anchor_curve, findings, summaries
-from graph.study.figures import Bar, Curve, colour_of, forest, heat_map, learning_curves
+from graph.study.figures import Bar, Curve, colour_of, forest, heat_map, in_points, learning_curves
 from graph.study.plan import CONFIRMING, OUTCOMES, Loaded
 from graph.study.rows import Row, What
 from trainer.files import write_atomic
@@ -69,7 +69,7 @@ def points(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:+.1f}"
+    return "–" if value is None else in_points(100 * value)
 
 
 def probability(value: float | None) -> str:
@@ -145,7 +145,7 @@ def benchmarks(arms: Sequence[ArmSummary], rows: Sequence[Row]) -> list[dict[str
     tables = []
     for name in names:
         measured = [row for row in rows if name in row.after]
-        cells = _by_size(measured[0].after[name].cells)
+        cells = by_size(measured[0].after[name].cells)
         lines = [("start", measured[:1], "before")]
         lines += [(arm.arm, [row for row in measured if row.arm == arm.arm], "after") for arm in arms]
         tables.append(
@@ -158,7 +158,7 @@ def benchmarks(arms: Sequence[ArmSummary], rows: Sequence[Row]) -> list[dict[str
     return tables
 
 
-def _by_size(cells: Any) -> list[str]:
+def by_size(cells: Any) -> list[str]:
     return sorted(cells, key=lambda cell: (len(cell), cell))
 
 
@@ -177,8 +177,8 @@ def verdict(one: Finding | None) -> str:
     if one is None:
         return "The primary contrast has no pair of runs yet."
     contrast = f"{one.contrast.treatment} - {one.contrast.control}"
-    head = f"{contrast}: {100 * one.delta:+.1f} points of {OUTCOMES[one.contrast.outcome]}"
+    head = f"{contrast}: {signed(one.delta)} points of {OUTCOMES[one.contrast.outcome]}"
     if one.low is None or one.high is None:
         return f"{head}, one seed, no interval."
     side = "above 0" if one.low > 0 else "below 0" if one.high < 0 else "which includes 0"
-    return f"{head}, 95 % interval {100 * one.low:+.1f} to {100 * one.high:+.1f}, {side}; {len(one.seeds)} seeds."
+    return f"{head}, 95 % interval {signed(one.low)} to {signed(one.high)}, {side}; {len(one.seeds)} seeds."

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
 
 from graph.study.effects import ArmSummary, Finding, findings, summaries
-from graph.study.page import budget_of, kinds, points, probability, signed, verdict
+from graph.study.page import budget_of, by_size, kinds, points, probability, signed, verdict
 from graph.study.plan import Loaded
-from graph.study.rows import Row
+from graph.study.rows import Row, macro_of
 
 EFFECTS = ("contrast", "outcome", "family", "seeds", "points", "95 % interval", "SD", "p (t)", "p (signs)", "p (Holm)")
-ARMS = ("arm", "seeds", "sampled", "greedy", "optimal", "anchor area", "tokens", "stages", "kept", "own", "reused")
+ARMS = ("arm", "seeds", "sampled", "greedy", "optimal", "anchor area", "stages", "kept", "own", "reused")
+SPENT = ("training", "probes", "roles")
 
 
 def words(loaded: Loaded, rows: Sequence[Row]) -> str:
-    """The tables of the page's effects and arms."""
+    """Effects, arms, what each arm spent, and the sealed sets by cell and number of agents."""
     plan, budget = loaded.plan, budget_of(loaded)
     found, arms = findings(plan, rows, budget), summaries(plan, rows, budget)
     head = [f"# {plan.name}", "", plan.question, "", f"{len(rows)} runs, {kinds(rows)}.", ""]
     if plan.primary is not None:
         head += [verdict(next((one for one in found if one.family == "primary"), None)), ""]
-    tables = [table(EFFECTS, map(_effect, found)), table(ARMS, map(_arm, arms))]
+    tables = [
+        table(EFFECTS, map(_effect, found)),
+        table(ARMS, map(_arm, arms)),
+        table(("tokens", "charged", *SPENT, "core-minutes"), (_spent(one, rows) for one in arms)),
+        *_sealed(arms, rows),
+    ]
     return "\n".join([*head, *tables])
 
 
@@ -50,4 +57,29 @@ def _effect(one: Finding) -> list[str]:
 def _arm(one: ArmSummary) -> list[str]:
     shares = [f"{100 * share:.0f} %" for share in (one.kept, one.own, one.reused)]
     scores = [points(one.outcomes.get(name)) for name in ("test_sampled", "test_valid", "test_optimal", "anchor_area")]
-    return [one.arm, str(len(one.seeds)), *scores, f"{one.charged:,.0f}", f"{one.stages:.1f}", *shares]
+    return [one.arm, str(len(one.seeds)), *scores, f"{one.stages:.1f}", *shares]
+
+
+def _spent(one: ArmSummary, rows: Sequence[Row]) -> list[str]:
+    means = [fmean(row.tokens[kind] for row in rows if row.arm == one.arm) for kind in SPENT]
+    return [one.arm, *(f"{tokens:,.0f}" for tokens in (one.charged, *means)), f"{one.cpu_minutes:.1f}"]
+
+
+def _sealed(arms: Sequence[ArmSummary], rows: Sequence[Row]) -> Iterator[str]:
+    """Valid answers of the start and of each arm's champions: the test set by cell, and every other sealed set."""
+    if not rows:
+        return
+    name = "test_sampled" if "test_sampled" in rows[0].after else "test"
+    cells, others = by_size(rows[0].after[name].cells), sorted(set(rows[0].after) - {"test", "test_sampled"})
+    sides = {"start": [rows[0].before]} | {one.arm: [row.after for row in rows if row.arm == one.arm] for one in arms}
+    yield table(
+        ("valid, %", *cells, *others),
+        (
+            [
+                label,
+                *(points(fmean(sets[name].shares("valid")[cell] for sets in own)) for cell in cells),
+                *(points(fmean(macro_of(sets[other], "valid") for sets in own)) for other in others),
+            ]
+            for label, own in sides.items()
+        ),
+    )

@@ -19,7 +19,7 @@ from graph.study.__main__ import main
 from graph.study.carry import Progress, locked
 from graph.study.command import chosen
 from graph.study.effects import anchor_area, anchor_matched, findings, summaries, value_of
-from graph.study.page import budget_of, kinds, render, signed, verdict
+from graph.study.page import budget_of, kinds, points, render, signed, verdict
 from graph.study.pictures import write_pictures
 from graph.study.plan import Loaded, Search, load_plan
 from graph.study.rows import Answers, CellCounts, append_row, macro_of, merge, one_start, read_rows
@@ -151,7 +151,11 @@ def test_findings_are_words_too(loaded: Loaded) -> None:
     line = f"| a - b | test_valid | primary | 3 | {signed(primary.delta)} | {low} to {high} |"
     assert sum(one.startswith(line) for one in said) == 1
     tables = [one for one in said if one.startswith("| ")]
-    assert len(tables) == 4 + len(found) + len(summaries(loaded.plan, ROWS, 1000))
+    arms = summaries(loaded.plan, ROWS, 1000)
+    # A head and a ruler each; the last table has a line of the start.
+    assert len(tables) == 4 * 2 + len(found) + 3 * len(arms) + 1
+    assert f"| start | {points(ROWS[0].before['test'].shares('valid')['3x3'])} |" in tables[-1 - len(arms)]
+    assert "| a | 1,000 | 900 | 90 | 10 | 0.8 |" in said
     assert all(one.count("|") == tables[0].count("|") for one in tables[: 2 + len(found)])
     assert "no pair of runs yet" in words(loaded, [])
 
