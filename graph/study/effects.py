@@ -134,16 +134,18 @@ def _summary(arm: str, rows: Sequence[Row], budget: int) -> ArmSummary:
 
 
 def findings(plan: Plan, rows: Sequence[Row], budget: int) -> list[Finding]:
-    """The plan's contrasts that can be had from the rows, and every other arm beside the primary's control."""
+    """The plan's contrasts that can be had from the rows, and every other arm beside the two of the primary."""
     asked: list[tuple[Contrast, Literal["primary", "secondary", "exploratory"]]] = []
     if plan.primary is not None:
         asked.append((plan.primary, "primary"))
     asked += [(contrast, "secondary") for contrast in plan.secondary]
     if plan.primary is not None:
-        control, named = plan.primary.control, {str(contrast) for contrast, _ in asked}
-        others = [plan.primary.model_copy(update={"treatment": arm}) for arm in plan.arms if arm != control]
+        named, primary = {str(contrast) for contrast, _ in asked}, plan.primary
+        arms = [arm for arm in plan.arms if arm not in (primary.treatment, primary.control)]
         # Runs end where another stage would not fit: what is left of the budget is not the same for all.
-        others.insert(0, plan.primary.model_copy(update={"outcome": "anchor_matched"}))
+        others = [primary.model_copy(update={"outcome": "anchor_matched"})]
+        others += [primary.model_copy(update={"control": arm}) for arm in arms]
+        others += [primary.model_copy(update={"treatment": arm}) for arm in arms]
         asked += [(contrast, "exploratory") for contrast in others if str(contrast) not in named]
     found = [one for contrast, family in asked if (one := finding(contrast, family, rows, budget)) is not None]
     return corrected(found)

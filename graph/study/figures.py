@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-COLOURS = ("#0b7a5b", "#2b62b8", "#c2571a", "#9a5fc4", "#7a8b2d", "#b3261e", "#d0709b", "#5f6b73", "#8a5a3b", "#2f9aa0")
+COLOURS = (
+    *("#0b7a5b", "#2b62b8", "#c2571a", "#9a5fc4", "#7a8b2d", "#b3261e"),
+    *("#d0709b", "#5f6b73", "#8a5a3b", "#2f9aa0", "#d99a00", "#2d2a6e"),
+)
 """Of the arms, in the order of the plan; they begin again after the last one."""
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
@@ -16,7 +19,7 @@ LEAST_SPAN = 0.01
 
 
 class Curve(NamedTuple):
-    """One arm over the same places: the mean and a band around it, in percent."""
+    """One arm over the same places: the mean and a band around it, in percent; no band where its edges are empty."""
 
     name: str
     colour: str
@@ -51,11 +54,12 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def learning_curves(curves: Sequence[Curve], x_title: str, y_title: str) -> str:
-    """Lines with bands over a common axis; nothing for no curves."""
+    """Lines, and bands of those that have one, over a common axis; nothing for no curves."""
     if not curves:
         return ""
     across = ticks(0.0, max(max(curve.x) for curve in curves))
-    up = ticks(min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves))
+    heights = [value for curve in curves for value in (*curve.low, *curve.mean, *curve.high)]
+    up = ticks(min(heights), max(heights))
 
     def px(value: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (value - across[0]) / (across[-1] - across[0])
@@ -72,7 +76,7 @@ def learning_curves(curves: Sequence[Curve], x_title: str, y_title: str) -> str:
         f'<text class="tick" x="{px(at):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{thousands(at)}</text>'
         for at in across
     ]
-    for curve in curves:
+    for curve in (curve for curve in curves if curve.low):
         upper = [f"{px(x):.1f},{py(y):.1f}" for x, y in zip(curve.x, curve.high, strict=True)]
         lower = [f"{px(x):.1f},{py(y):.1f}" for x, y in zip(curve.x, curve.low, strict=True)]
         parts.append(f'<polygon points="{" ".join([*upper, *reversed(lower)])}" fill="{curve.colour}" opacity=".13"/>')

@@ -14,13 +14,15 @@ from markupsafe import Markup
 
 from graph.study.effects import ArmSummary, Finding, anchor_curve, findings, summaries
 from graph.study.figures import Bar, Curve, colour_of, forest, heat_map, in_points, learning_curves
-from graph.study.plan import CONFIRMING, OUTCOMES, Loaded
+from graph.study.plan import CONFIRMING, OUTCOMES, Loaded, Plan
 from graph.study.rows import Row, What
 from trainer.files import write_atomic
 from trainer.replicates import t_quantile
 
 GRID = 61
 """Places of a learning curve."""
+MOST_BANDS = 4
+"""Arms whose bands one picture can show."""
 
 
 def write_page(loaded: Loaded, rows: Sequence[Row], path: Path, *, owed: int) -> None:
@@ -53,6 +55,7 @@ def render(loaded: Loaded, rows: Sequence[Row], *, owed: int) -> str:
         outcomes=OUTCOMES,
         sampled=plan.samples > 0,
         arms=[(one, colour_of(list(plan.arms).index(one.arm))) for one in arms],
+        few_bands=len(banded(plan)) < len(plan.arms),
         curves=Markup(learning_curves(curves(loaded, rows), "tokens charged", "anchor valid, %")),
         forest=Markup(forest([bar(one) for one in found])),
         maps=maps(loaded, rows),
@@ -95,21 +98,31 @@ def bar(one: Finding) -> Bar:
     return Bar(name, 100 * one.delta, scaled[0], scaled[1], one.family == "primary")
 
 
+def banded(plan: Plan) -> list[str]:
+    """The arms whose curves have a band."""
+    arms, primary = list(plan.arms), plan.primary
+    return arms if primary is None or len(arms) <= MOST_BANDS else [primary.treatment, primary.control]
+
+
 def curves(loaded: Loaded, rows: Sequence[Row]) -> list[Curve]:
-    """The anchor validity of the kept checkpoint over tokens: mean of the seeds and its 95 % t interval; with one seed
-    the band is empty."""
+    """The anchor validity of the kept checkpoint over tokens: mean of the seeds and its 95 % t interval.
+
+    Of many arms the primary's two alone have a band, since more of them hide each other.
+    """
+    arms, bands = list(loaded.plan.arms), banded(loaded.plan)
     places = np.linspace(0, budget_of(loaded), GRID)
     found = []
-    for index, arm in enumerate(loaded.plan.arms):
+    for index, arm in enumerate(arms):
         own = [row for row in rows if row.arm == arm]
         if not own:
             continue
         lines = np.array([_line(row, places) for row in own]) * 100
         mean = lines.mean(axis=0)
-        half = np.zeros(GRID)
-        if len(own) > 1:
+        edges: list[list[float]] = [[], []]
+        if arm in bands and len(own) > 1:
             half = t_quantile(0.975, len(own) - 1) * lines.std(axis=0, ddof=1) / np.sqrt(len(own))
-        found.append(Curve(arm, colour_of(index), list(places), list(mean), list(mean - half), list(mean + half)))
+            edges = [list(mean - half), list(mean + half)]
+        found.append(Curve(arm, colour_of(index), list(places), list(mean), *edges))
     return found
 
 

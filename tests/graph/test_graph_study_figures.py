@@ -53,6 +53,8 @@ def test_curves_have_a_line_and_a_band_each() -> None:
     root = ElementTree.fromstring(learning_curves(curves, "tokens", "valid, %"))
     assert len(root.findall("polyline")) == len(root.findall("polygon")) == 2
     assert root.find("polyline/title") is not None
+    bare = ElementTree.fromstring(learning_curves([curves[0], curves[1]._replace(low=[], high=[])], "tokens", "%"))
+    assert (len(bare.findall("polyline")), len(bare.findall("polygon"))) == (2, 1)
     assert learning_curves([], "x", "y") == ""
 
 

@@ -19,7 +19,7 @@ from graph.study.__main__ import main
 from graph.study.carry import Progress, locked
 from graph.study.command import chosen
 from graph.study.effects import anchor_area, anchor_matched, findings, summaries, value_of
-from graph.study.page import budget_of, kinds, points, render, signed, verdict
+from graph.study.page import budget_of, curves, kinds, points, render, signed, verdict
 from graph.study.pictures import write_pictures
 from graph.study.plan import Loaded, Search, load_plan
 from graph.study.rows import Answers, CellCounts, append_row, macro_of, merge, one_start, read_rows
@@ -166,7 +166,7 @@ def test_findings_are_those_of_the_plan_and_every_other_arm(loaded: Loaded) -> N
     assert by_family["primary"] == ["a - b, test_valid"]
     # Nothing was measured with five agents.
     assert len(by_family["secondary"]) == 4
-    assert by_family["exploratory"] == ["a - b, anchor_matched", "c - b, test_valid"]
+    assert by_family["exploratory"] == ["a - b, anchor_matched", "a - c, test_valid", "c - b, test_valid"]
     primary = found[0]
     assert primary.low is not None
     assert primary.high is not None
@@ -227,6 +227,17 @@ def test_a_study_without_runs_has_a_page(loaded: Loaded) -> None:
     confirming = row("a", 1000)
     assert kinds([confirming]) == "confirming"
     assert kinds([confirming, ROWS[0]]) == "mixed"
+
+
+@pytest.mark.parametrize(("more", "bands"), [(1, list("abcd")), (2, ["a", "b"])])
+def test_of_many_arms_those_of_the_primary_have_a_band(loaded: Loaded, more: int, bands: list[str]) -> None:
+    arms = {**loaded.plan.arms, **dict.fromkeys("de"[:more], loaded.plan.arms["c"])}
+    many = loaded.model_copy(update={"plan": loaded.plan.model_copy(update={"arms": arms})})
+    rows = [row(arm, seed, 0.4 + 0.1 * seed) for arm in arms for seed in range(2)]
+    drawn = curves(many, rows)
+    assert [one.name for one in drawn] == list(arms)
+    assert [one.name for one in drawn if one.low] == bands
+    assert ("two arms alone" in render(many, rows, owed=0)) == (len(bands) == 2)
 
 
 def test_pictures_are_files_of_their_own(loaded: Loaded, tmp_path: Path) -> None:
