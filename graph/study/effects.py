@@ -146,9 +146,13 @@ def findings(plan: Plan, rows: Sequence[Row], budget: int) -> list[Finding]:
         others = [primary.model_copy(update={"outcome": "anchor_matched"})]
         others += [primary.model_copy(update={"control": arm}) for arm in arms]
         others += [primary.model_copy(update={"treatment": arm}) for arm in arms]
-        asked += [(contrast, "exploratory") for contrast in others if str(contrast) not in named]
+        asked += [(contrast, "exploratory") for contrast in others if not {str(contrast), _turned(contrast)} & named]
     found = [one for contrast, family in asked if (one := finding(contrast, family, rows, budget)) is not None]
     return corrected(found)
+
+
+def _turned(contrast: Contrast) -> str:
+    return str(contrast.model_copy(update={"treatment": contrast.control, "control": contrast.treatment}))
 
 
 def corrected(found: Sequence[Finding]) -> list[Finding]:

@@ -21,7 +21,7 @@ from graph.study.command import chosen
 from graph.study.effects import anchor_area, anchor_matched, findings, summaries, value_of
 from graph.study.page import budget_of, curves, kinds, points, render, signed, verdict
 from graph.study.pictures import write_pictures
-from graph.study.plan import Loaded, Search, load_plan
+from graph.study.plan import Contrast, Loaded, Search, load_plan
 from graph.study.rows import Answers, CellCounts, append_row, macro_of, merge, one_start, read_rows
 from graph.study.search import Candidate, Made, candidates, rounds, schedule
 from graph.study.search import verdict as oracle_verdict
@@ -167,6 +167,9 @@ def test_findings_are_those_of_the_plan_and_every_other_arm(loaded: Loaded) -> N
     # Nothing was measured with five agents.
     assert len(by_family["secondary"]) == 4
     assert by_family["exploratory"] == ["a - b, anchor_matched", "a - c, test_valid", "c - b, test_valid"]
+    turned = loaded.plan.model_copy(update={"secondary": [Contrast(treatment="b", control="c")]})
+    others = [str(one.contrast) for one in findings(turned, ROWS, 1000) if one.family == "exploratory"]
+    assert others == ["a - b, anchor_matched", "a - c, test_valid"]
     primary = found[0]
     assert primary.low is not None
     assert primary.high is not None
