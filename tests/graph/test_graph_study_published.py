@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from graph.study.page import kinds
+from graph.study.pictures import write_pictures
 from graph.study.plan import Loaded, load_plan, seeds_of
 from graph.study.provenance import Confirmation
 from graph.study.reproduce import PUBLISHED
@@ -52,6 +53,14 @@ def test_the_table_is_made_of_the_rows(place: Path, rows: list[Row], tmp_path: P
 
 def test_the_findings_are_those_of_the_rows(place: Path, loaded: Loaded, rows: list[Row]) -> None:
     assert words(loaded, rows) == (place / "findings.md").read_text()
+
+
+def test_the_pictures_are_of_the_rows(place: Path, loaded: Loaded, rows: list[Row], tmp_path: Path) -> None:
+    write_pictures(loaded, rows, tmp_path)
+    published, drawn = (
+        {one.name: one.read_bytes() for one in path.iterdir()} for path in (place / "figures", tmp_path)
+    )
+    assert published == drawn
 
 
 def test_they_are_small() -> None:
